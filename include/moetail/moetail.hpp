@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ door of moetail: worlds of ranks, their mailboxes (TailBox), a layer's weights (TailWeights) and its
+// prepared tail (PreparedTail). docs/integration.md walks through one decode step; docs/protocol.md says why it is safe.
+//
+// Every call is stream-ordered: it checks its arguments, enqueues work and returns. Buffers passed to a call must stay
+// valid and unchanged until the stream has passed it (World::synchronize, or a take that has completed). Every function
+// throws moetail::Error; nothing is enqueued and no state changes when it does.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "protocol/fault.hpp"
+#include "protocol/mode.hpp"
+#include "protocol/shape.hpp"
+
+namespace moetail {
+
+using Bf16 = std::uint16_t;  ///< the bits of a bf16 number
+using Shape = protocol::Shape;
+
+enum class Engine : int { automatic = 0, cpu = 1, cuda = 2 };
+
+class World;
+class TailBox;
+class TailWeights;
+class PreparedTail;
+
+/// Work of one rank in order. On the CPU engine a stream is a queue served by a thread of its own.
+class Stream {
+ public:
+  Stream() = default;
+  /// Runs `work` on this stream after everything enqueued before it: where a user's own producers and consumers go.
+  void launch(std::function<void()> work) const;
+  /// Returns when everything enqueued so far has run. Throws Code::fault if a launch threw.
+  void synchronize() const;
+  /// Waits (in stream order, the host does not wait) until `other` has run everything enqueued on it so far.
+  void join(const Stream& other) const;
+  explicit operator bool() const { return impl_ != nullptr; }
+
+  struct Impl;
+  explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+/// The four forms of a call's routed input. Sizes are counted in elements; spans may be longer than needed, never shorter,
+/// and start 16-byte aligned (map and weights: aligned for their element).
+struct Routed {
+  Form form = Form::published;
+  std::span<const Bf16> rows;            ///< expanded: [B*K, L]; permuted: [P, L], P = rows.size() / L
+  std::span<const std::int32_t> map;     ///< permuted: [B, K], negative = dropped route
+  std::span<const Bf16> weights_bf16;    ///< [B, K], or
+  std::span<const float> weights_fp32;   ///< [B, K]
+  std::span<const Bf16> partial;         ///< partial: [B, L]
+
+  static Routed expanded(std::span<const Bf16> rows, std::span<const Bf16> weights);
+  static Routed expanded(std::span<const Bf16> rows, std::span<const float> weights);
+  static Routed permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map, std::span<const Bf16> weights);
+  static Routed permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map, std::span<const float> weights);
+  static Routed finalized(std::span<const Bf16> partial);
+  /// The user's own kernel delivers: into the mailboxes (publish, twoshot) or into the polled slots (front_poll).
+  static Routed published();
+};
+
+/// One rank's call of one layer's tail.
+struct Call {
+  int batch = 0;                    ///< B; 0 on all ranks is a call that does nothing and leaves the epoch alone
+  Routed routed;
+  std::span<const Bf16> shared;     ///< [B, H]; may be empty where push or the polled slots deliver it
+  std::span<const Bf16> residual;   ///< [B, H], added in fp32 before the one rounding; empty: none
+  Mode mode = Mode::automatic;
+  Stream stream;                    ///< empty: the rank's main stream
+};
+
+/// The output rows of the latest call, where they lie in the mailbox: [B, H] bf16. It names its call; consumers accept only
+/// the latest one. The rows may still be arriving: `TailBox::take` and `consume_row` poll them.
+struct OutView {
+  const Bf16* data = nullptr;
+  int batch = 0;
+  int hidden = 0;
+  int rank = 0;
+  std::uint64_t call = 0;  ///< 1 for the first call of a box; 0: a call with B = 0, there is nothing to consume
+  const void* box = nullptr;
+};
+
+/// What a user's expert kernel needs to publish its partial rows itself (publish and twoshot modes). By value.
+struct PublishTargets;
+/// What a user's expert kernel needs to fill the polled slots G, W and S (front_poll mode). By value.
+struct PollSlots;
+/// What a user's next kernel needs to poll the output rows in place and to re-arm them behind itself. By value.
+struct OutConsumer;
+
+struct WorldOptions {
+  Engine engine = Engine::automatic;
+  int threads = 0;  ///< CPU engine: threads that compute, over all ranks; 0: one a core
+  /// A wait longer than this is a fault; 0 means none. The first call of a box has `first_deadline`.
+  std::chrono::milliseconds deadline{10'000};
+  std::chrono::milliseconds first_deadline{60'000};
+  std::string policy_file;  ///< empty: the built-in table
+};
+
+/// A rank's fault in words people can act on.
+struct FaultReport {
+  protocol::FaultRecord record;
+  std::string text() const;
+};
+
+struct RankCall {
+  PreparedTail* tail = nullptr;
+  Call call;
+};
+
+/// The ranks of one tensor-parallel group, and whose memory is where.
+class World {
+ public:
+  /// `ranks` ranks in this process: threads over ordinary memory on the CPU engine.
+  static World virtual_ranks(int ranks, const WorldOptions& options = {});
+  /// One rank, alone.
+  static World single(const WorldOptions& options = {});
+
+  int ranks() const;
+  int local_ranks() const;  ///< how many of them live in this process: make_boxes returns one box for each
+  Engine engine() const;
+  Stream main_stream(int rank) const;
+  Stream side_stream(int rank) const;
+
+  /// One box a local rank, armed. Collective: all ranks pass the same shape.
+  std::vector<TailBox> make_boxes(const Shape& shape) const;
+
+  /// One call of every local rank, at most one a rank, all of the same batch; the way to run a world whose ranks live in one process.
+  std::vector<OutView> run(std::span<const RankCall> calls) const;
+
+  /// Waits for all streams of all local ranks. Throws Code::fault with the first fault of any box of this world.
+  void synchronize() const;
+
+  /// After a fault, or at any time between calls: waits until the streams are idle, re-arms the boxes of all ranks
+  /// together and forgets their faults. `boxes` must be all the boxes that one make_boxes returned.
+  void recover(std::span<TailBox> boxes) const;
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  explicit World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+/// A rank's mailboxes: one set for all layers of a model.
+class TailBox {
+ public:
+  int rank() const;
+  const Shape& shape() const;
+  std::size_t bytes() const;  ///< of the mailboxes
+
+  /// Copies the rows of `view` to `destination` ([B, H] bf16) and re-arms them. `view` must be the latest call's, untaken.
+  /// On a faulted box the destination is filled with NaN.
+  void take(const OutView& view, std::span<Bf16> destination, const Stream& stream = {}) const;
+
+  /// Declares that the user's own kernel, next on this stream, consumes all rows of `view` in place with consume_row.
+  OutConsumer consumer(const OutView& view, const Stream& stream = {}) const;
+
+  /// The fault this rank has seen, if any. Callable at any time, from any thread.
+  std::optional<FaultReport> status() const;
+
+  /// Ends the waits of a running call of this rank; the box is poisoned, as after any fault. From any thread.
+  void abort() const;
+
+  struct Impl;
+  explicit TailBox(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+/// One layer's weights for one rank. Views: the memory stays the caller's and must outlive the object.
+class TailWeights {
+ public:
+  /// `up_proj`: the full weight [H, L] (rank's rows are taken from it). `norm`: gamma [L].
+  static TailWeights from_full(const Shape& shape, int rank, std::span<const Bf16> up_proj, std::span<const Bf16> norm);
+  /// `shard`: rows [rank*H/T, (rank+1)*H/T) of it, [H/T, L].
+  static TailWeights from_shard(const Shape& shape, int rank, std::span<const Bf16> shard, std::span<const Bf16> norm);
+
+  const Bf16* shard() const { return shard_; }
+  const Bf16* norm() const { return norm_; }
+  const Shape& shape() const { return shape_; }
+  int rank() const { return rank_; }
+
+ private:
+  TailWeights(const Shape& shape, int rank, const Bf16* shard, const Bf16* norm)
+      : shape_(shape), rank_(rank), shard_(shard), norm_(norm) {}
+  Shape shape_;
+  int rank_;
+  const Bf16* shard_;
+  const Bf16* norm_;
+};
+
+/// A layer's tail on one rank. The mode of a call is fixed by the first of push, publish, poll_slots and run.
+class PreparedTail {
+ public:
+  /// `layer` labels faults and is compared between ranks in every call; 0 is not compared.
+  PreparedTail(const TailBox& box, const TailWeights& weights, int layer = 0);
+
+  /// Sends the shared experts' partial [B, H] to the ranks that own its columns. May be called at every batch; in the front modes
+  /// it only remembers the buffer for `run`. `stream`: empty for the main stream, or the rank's side stream, which is
+  /// forked from the main stream here and joined to it by `run`.
+  void push(std::span<const Bf16> shared, int batch, Mode mode = Mode::automatic, const Stream& stream = {}) const;
+
+  /// The tail itself, in a world that has one rank in this process; others use World::run.
+  OutView run(const Call& call) const;
+
+  /// Destinations for a user's own publishing kernel of this call (publish, twoshot).
+  PublishTargets publish(int batch, Mode mode = Mode::automatic) const;
+
+  /// Slots for a user's own polled producers of this call; nullopt says that the call is a front call (B > PC, or by policy).
+  std::optional<PollSlots> poll_slots(int batch, Mode mode = Mode::automatic) const;
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace moetail
+
+#include "moetail/producer.hpp"

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mailbox state machines: publish, poll, re-arm, header, epoch. Written once over a memory policy; the CPU engine, the
+// GPU kernels, the race detector and the explorer run this text.
+//
+// A memory policy `Mem` provides, besides what protocol/wait.hpp asks for:
+//   load(const Line*), load(const u32*), load(const u64*)      ordered: a reader sees what its publisher saw (acquire)
+//   store(Line*, Line), store(u32*, u32), store(u64*, u64)     ordered: a publication (release)
+//   arm(Line*), arm(u32*)                                       the sentinel, relaxed: nobody waits for it
+//   add(u64*, u64)                                              ordered read-modify-write, returns the old value
+#pragma once
+
+#include "protocol/header.hpp"
+#include "protocol/layout.hpp"
+#include "protocol/ring.hpp"
+#include "protocol/sentinel.hpp"
+#include "protocol/wait.hpp"
+
+namespace moetail::protocol {
+
+/// One rank's view of all mailboxes: plain pointers, passed by value to kernels. `peer[r]` is the start of rank r's box.
+struct BoxView {
+  Layout layout;
+  u8* peer[kMaxRanks] = {};
+  u8* multicast = nullptr;  ///< one address whose stores reach every rank, or null
+  i32 rank = 0;
+
+  MOETAIL_FN i32 ranks() const { return layout.shape.ranks; }
+
+  template <class T>
+  MOETAIL_FN T* at(i32 peer_rank, Region region, int slot, int source, int row) const {
+    return reinterpret_cast<T*>(peer[peer_rank] + layout.at(region, slot, source, row));
+  }
+  template <class T>
+  MOETAIL_FN T* mine(Region region, int slot, int source, int row) const {
+    return at<T>(rank, region, slot, source, row);
+  }
+  MOETAIL_FN u64* control(Control word) const { return control_of(rank, word); }
+  MOETAIL_FN u64* control_of(i32 peer_rank, Control word) const {
+    return reinterpret_cast<u64*>(peer[peer_rank] + layout.control_at(word));
+  }
+};
+
+MOETAIL_FN constexpr int lines_of(i32 bf16_columns) { return bf16_columns / kLineColumns; }
+
+// --- publish -------------------------------------------------------------------------------------------------------
+
+/// Stores `lines` lines that hold no sentinel word, because rounding made them or clean_run went over them.
+template <class Mem>
+MOETAIL_FN void store_run(Mem& mem, Line* to, const Line* from, int lines) {
+  for (int i = 0; i < lines; ++i) mem.store(to + i, from[i]);
+}
+
+/// Takes the sentinel word out of foreign data on its way into a mailbox.
+MOETAIL_FN void clean_run(Line* to, const Line* from, int lines) {
+  for (int i = 0; i < lines; ++i) to[i] = cleaned(from[i]);
+}
+
+/// Part of a row to every rank's mailbox. Polled by: poll_run, on every rank. `first_line`: where in the row it belongs.
+template <class Mem>
+MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, int source, int row, int first_line,
+                        const Line* from, int lines) {
+  for (i32 i = 0; i < view.ranks(); ++i) {
+    // Each rank begins with itself, so that the ranks do not all write to one peer at once.
+    const i32 peer = (view.rank + i) % view.ranks();
+    store_run(mem, view.at<Line>(peer, region, slot, source, row) + first_line, from, lines);
+  }
+}
+
+// --- poll ----------------------------------------------------------------------------------------------------------
+
+/// Copies the lines of a run that have arrived, from line `done` on, up to the first that has not. Returns how many lines of
+/// the run are done now. Local memory only: remote memory is never read.
+template <class Mem>
+MOETAIL_FN int poll_run(Mem& mem, const Line* from, Line* to, int done, int lines) {
+  for (; done < lines; ++done) {
+    const Line line = mem.load(from + done);
+    if (has_empty(line)) break;
+    to[done] = line;
+  }
+  return done;
+}
+
+// --- re-arm --------------------------------------------------------------------------------------------------------
+
+struct Range {
+  u64 begin, end;
+};
+
+/// Part `part` of `parts` equal parts of n things.
+MOETAIL_FN constexpr Range part_of(u64 n, int part, int parts) {
+  return Range{n * static_cast<u64>(part) / static_cast<u64>(parts),
+               n * static_cast<u64>(part + 1) / static_cast<u64>(parts)};
+}
+
+template <class Mem>
+MOETAIL_FN void arm_lines(Mem& mem, Line* to, Range range) {
+  for (u64 i = range.begin; i < range.end; ++i) mem.arm(to + i);
+}
+
+template <class Mem>
+MOETAIL_FN void arm_words(Mem& mem, u32* to, Range range) {
+  for (u64 i = range.begin; i < range.end; ++i) mem.arm(to + i);
+}
+
+/// One cluster's part of filling the previous call's slot with the sentinel: exactly the rows and regions that its record names.
+/// These stores need no order within the launch: the next publication into this slot comes two calls later (docs/protocol.md,
+/// "Three slots").
+template <class Mem>
+MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const Record& record, int part, int parts) {
+  const int slot = rearm_slot_of(epoch);
+  for (int i = 0; i < kRegions; ++i) {
+    const RegionSpec& spec = kRegionTable[i];
+    if ((record.regions & region_bit(spec.region)) == 0) continue;
+    const int sources = spec.per_source ? view.ranks() : 1;
+    const u64 rows = spec.rows == RowCount::one ? 1 : static_cast<u64>(record.batch);
+    const u64 bytes = view.layout.row_bytes[i] * rows;
+    for (int source = 0; source < sources; ++source) {
+      // Rows of W and headers are not whole lines; all others are.
+      if (spec.region == Region::weights || spec.region == Region::header)
+        arm_words(mem, view.mine<u32>(spec.region, slot, source, 0), part_of(bytes / 4, part, parts));
+      else
+        arm_lines(mem, view.mine<Line>(spec.region, slot, source, 0), part_of(bytes / kLineBytes, part, parts));
+    }
+  }
+}
+
+// --- header --------------------------------------------------------------------------------------------------------
+
+template <class Mem>
+MOETAIL_FN void publish_header(Mem& mem, const BoxView& view, int slot, const Header& header) {
+  const u64 word = pack_header(header);
+  for (i32 i = 0; i < view.ranks(); ++i) {
+    const i32 peer = (view.rank + i) % view.ranks();
+    u32* to = view.at<u32>(peer, Region::header, slot, view.rank, 0);
+    mem.store(to, static_cast<u32>(word));
+    mem.store(to + 1, static_cast<u32>(word >> 32));
+  }
+}
+
+/// Waits for every rank's header and compares it with this rank's own. False after a fault.
+template <class Mem>
+MOETAIL_FN bool check_headers(Mem& mem, const BoxView& view, int slot, const Header& mine) {
+  Spot spot{Site::header_poll};
+  for (i32 source = 0; source < view.ranks(); ++source) {
+    const u32* from = view.mine<u32>(Region::header, slot, source, 0);
+    u64 word = 0;
+    spot.peer = source;
+    const bool arrived = wait_until(mem, spot, [&](Spot&) {
+      const u32 low = mem.load(from), high = mem.load(from + 1);
+      word = static_cast<u64>(high) << 32 | low;
+      return is_empty(low) || is_empty(high) ? 1 : 0;
+    });
+    if (!arrived) return false;
+    const Header theirs = unpack_header(word);
+    spot.field = header_difference(mine, theirs);
+    if (spot.field == HeaderField::none) continue;
+    spot.expected = header_field_value(mine, spot.field);
+    spot.seen = header_field_value(theirs, spot.field);
+    mem.raise(FaultKind::header_mismatch, spot);
+    return false;
+  }
+  return true;
+}
+
+// --- epoch and record ----------------------------------------------------------------------------------------------
+
+/// What the re-arm of this call goes by: the previous call's record. The safeguard's control takes the present call's size.
+template <class Mem>
+MOETAIL_FN Record record_to_rearm(Mem& mem, const BoxView& view, u64 epoch, const Record& present) {
+  const Record previous = unpack_record(mem.load(view.control(previous_record_word(epoch))));
+  if (kRearmsByRecord || previous.regions == 0) return previous;
+  return Record{present.batch < previous.batch ? present.batch : previous.batch, previous.regions};
+}
+
+/// The end of a tail, once in each of its `clusters` clusters, after all that reads the epoch: the last one leaves the record
+/// and advances the epoch. Returns true in that one.
+template <class Mem>
+MOETAIL_FN bool finish_call(Mem& mem, const BoxView& view, u64 epoch, const Record& present, int clusters) {
+  if (mem.add(view.control(Control::arrivals), 1) + 1 != static_cast<u64>(clusters)) return false;
+  mem.store(view.control(Control::arrivals), u64{0});
+  mem.store(view.control(record_word(epoch)), pack_record(present));
+  mem.store(view.control(Control::epoch), epoch + 1);
+  return true;
+}
+
+/// Fills a whole box with the sentinel and its control words with 0: set-up, and recovery after a fault.
+template <class Mem>
+MOETAIL_FN void arm_box(Mem& mem, const BoxView& view) {
+  const u64 armed_bytes = view.layout.offset[static_cast<int>(Region::control)];
+  arm_lines(mem, reinterpret_cast<Line*>(view.peer[view.rank]), Range{0, armed_bytes / kLineBytes});
+  for (int word = 0; word < kControlWords; ++word) mem.store(view.control(static_cast<Control>(word)), u64{0});
+}
+
+}  // namespace moetail::protocol
