@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ door of moetail: worlds of ranks, their mailboxes (TailBox), a layer's weights (TailWeights) and its
-// prepared tail (PreparedTail). docs/integration.md walks through one decode step; docs/protocol.md says why it is safe.
+// The C++ door of moetail: worlds of ranks, their mailboxes (TailBox), a layer's weights (TailWeights) and
+// its prepared tail (PreparedTail). docs/integration.md walks through one decode step; docs/protocol.md says
+// why it is safe.
 //
-// Every call is stream-ordered: it checks its arguments, enqueues work and returns. Buffers passed to a call must stay
-// valid and unchanged until the stream has passed it (World::synchronize, or a take that has completed). Every function
-// throws moetail::Error; nothing is enqueued and no state changes when it does.
+// Every call is stream-ordered: it checks its arguments, enqueues work and returns. Buffers passed to a call
+// must stay valid and unchanged until the stream has passed it (World::synchronize, or a take that has
+// completed). Every function throws moetail::Error; nothing is enqueued and no state changes when it does.
 #pragma once
 
 #include <chrono>
@@ -37,7 +38,8 @@ class PreparedTail;
 class Stream {
  public:
   Stream() = default;
-  /// Runs `work` on this stream after everything enqueued before it: where a user's own producers and consumers go.
+  /// Runs `work` on this stream after everything enqueued before it: where a user's own producers and
+  /// consumers go.
   void launch(std::function<void()> work) const;
   /// Returns when everything enqueued so far has run. Throws Code::fault if a launch threw.
   void synchronize() const;
@@ -53,51 +55,58 @@ class Stream {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The four forms of a call's routed input. Sizes are counted in elements; spans may be longer than needed, never shorter,
-/// and start 16-byte aligned (map and weights: aligned for their element).
+/// The four forms of a call's routed input. Sizes are counted in elements; spans may be longer than needed,
+/// never shorter, and start 16-byte aligned (map and weights: aligned for their element).
 struct Routed {
   Form form = Form::published;
-  std::span<const Bf16> rows;            ///< expanded: [B*K, L]; permuted: [P, L], P = rows.size() / L
-  std::span<const std::int32_t> map;     ///< permuted: [B, K], negative = dropped route
-  std::span<const Bf16> weights_bf16;    ///< [B, K], or
-  std::span<const float> weights_fp32;   ///< [B, K]
-  std::span<const Bf16> partial;         ///< partial: [B, L]
+  std::span<const Bf16> rows;           ///< expanded: [B*K, L]; permuted: [P, L], P = rows.size() / L
+  std::span<const std::int32_t> map;    ///< permuted: [B, K], negative = dropped route
+  std::span<const Bf16> weights_bf16;   ///< [B, K], or
+  std::span<const float> weights_fp32;  ///< [B, K]
+  std::span<const Bf16> partial;        ///< partial: [B, L]
 
   static Routed expanded(std::span<const Bf16> rows, std::span<const Bf16> weights);
   static Routed expanded(std::span<const Bf16> rows, std::span<const float> weights);
-  static Routed permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map, std::span<const Bf16> weights);
-  static Routed permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map, std::span<const float> weights);
+  static Routed permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map,
+                         std::span<const Bf16> weights);
+  static Routed permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map,
+                         std::span<const float> weights);
   static Routed finalized(std::span<const Bf16> partial);
-  /// The user's own kernel delivers: into the mailboxes (publish, twoshot) or into the polled slots (front_poll).
+  /// The user's own kernel delivers: into the mailboxes (publish, twoshot) or into the polled slots
+  /// (front_poll).
   static Routed published();
 };
 
 /// One rank's call of one layer's tail.
 struct Call {
-  int batch = 0;                    ///< B; 0 on all ranks is a call that does nothing and leaves the epoch alone
+  int batch = 0;  ///< B; 0 on all ranks is a call that does nothing and leaves the epoch alone
   Routed routed;
-  std::span<const Bf16> shared;     ///< [B, H]; may be empty where push or the polled slots deliver it
-  std::span<const Bf16> residual;   ///< [B, H], added in fp32 before the one rounding; empty: none
+  std::span<const Bf16> shared;    ///< [B, H]; may be empty where push or the polled slots deliver it
+  std::span<const Bf16> residual;  ///< [B, H], added in fp32 before the one rounding; empty: none
   Mode mode = Mode::automatic;
-  Stream stream;                    ///< empty: the rank's main stream
+  Stream stream;  ///< empty: the rank's main stream
 };
 
-/// The output rows of the latest call, where they lie in the mailbox: [B, H] bf16. It names its call; consumers accept only
-/// the latest one. The rows may still be arriving: `TailBox::take` and `consume_row` poll them.
+/// The output rows of the latest call, where they lie in the mailbox: [B, H] bf16. It names its call;
+/// consumers accept only the latest one. The rows may still be arriving: `TailBox::take` and `consume_row`
+/// poll them.
 struct OutView {
   const Bf16* data = nullptr;
   int batch = 0;
   int hidden = 0;
   int rank = 0;
-  std::uint64_t call = 0;  ///< 1 for the first call of a box; 0: a call with B = 0, there is nothing to consume
+  std::uint64_t call =
+      0;  ///< 1 for the first call of a box; 0: a call with B = 0, there is nothing to consume
   const void* box = nullptr;
 };
 
-/// What a user's expert kernel needs to publish its partial rows itself (publish and twoshot modes). By value.
+/// What a user's expert kernel needs to publish its partial rows itself (publish and twoshot modes). By
+/// value.
 struct PublishTargets;
 /// What a user's expert kernel needs to fill the polled slots G, W and S (front_poll mode). By value.
 struct PollSlots;
-/// What a user's next kernel needs to poll the output rows in place and to re-arm them behind itself. By value.
+/// What a user's next kernel needs to poll the output rows in place and to re-arm them behind itself. By
+/// value.
 struct OutConsumer;
 
 struct WorldOptions {
@@ -137,14 +146,16 @@ class World {
   /// One box a local rank, armed. Collective: all ranks pass the same shape.
   std::vector<TailBox> make_boxes(const Shape& shape) const;
 
-  /// One call of every local rank, at most one a rank, all of the same batch; the way to run a world whose ranks live in one process.
+  /// One call of every local rank, at most one a rank, all of the same batch; the way to run a world whose
+  /// ranks live in one process.
   std::vector<OutView> run(std::span<const RankCall> calls) const;
 
-  /// Waits for all streams of all local ranks. Throws Code::fault with the first fault of any box of this world.
+  /// Waits for all streams of all local ranks. Throws Code::fault with the first fault of any box of this
+  /// world.
   void synchronize() const;
 
-  /// After a fault, or at any time between calls: waits until the streams are idle, re-arms the boxes of all ranks
-  /// together and forgets their faults. `boxes` must be all the boxes that one make_boxes returned.
+  /// After a fault, or at any time between calls: waits until the streams are idle, re-arms the boxes of all
+  /// ranks together and forgets their faults. `boxes` must be all the boxes that one make_boxes returned.
   void recover(std::span<TailBox> boxes) const;
 
   struct Impl;
@@ -162,11 +173,12 @@ class TailBox {
   const Shape& shape() const;
   std::size_t bytes() const;  ///< of the mailboxes
 
-  /// Copies the rows of `view` to `destination` ([B, H] bf16) and re-arms them. `view` must be the latest call's, untaken.
-  /// On a faulted box the destination is filled with NaN.
+  /// Copies the rows of `view` to `destination` ([B, H] bf16) and re-arms them. `view` must be the latest
+  /// call's, untaken. On a faulted box the destination is filled with NaN.
   void take(const OutView& view, std::span<Bf16> destination, const Stream& stream = {}) const;
 
-  /// Declares that the user's own kernel, next on this stream, consumes all rows of `view` in place with consume_row.
+  /// Declares that the user's own kernel, next on this stream, consumes all rows of `view` in place with
+  /// consume_row.
   OutConsumer consumer(const OutView& view, const Stream& stream = {}) const;
 
   /// The fault this rank has seen, if any. Callable at any time, from any thread.
@@ -187,9 +199,11 @@ class TailBox {
 class TailWeights {
  public:
   /// `up_proj`: the full weight [H, L] (rank's rows are taken from it). `norm`: gamma [L].
-  static TailWeights from_full(const Shape& shape, int rank, std::span<const Bf16> up_proj, std::span<const Bf16> norm);
+  static TailWeights from_full(const Shape& shape, int rank, std::span<const Bf16> up_proj,
+                               std::span<const Bf16> norm);
   /// `shard`: rows [rank*H/T, (rank+1)*H/T) of it, [H/T, L].
-  static TailWeights from_shard(const Shape& shape, int rank, std::span<const Bf16> shard, std::span<const Bf16> norm);
+  static TailWeights from_shard(const Shape& shape, int rank, std::span<const Bf16> shard,
+                                std::span<const Bf16> norm);
 
   const Bf16* shard() const { return shard_; }
   const Bf16* norm() const { return norm_; }
@@ -211,10 +225,11 @@ class PreparedTail {
   /// `layer` labels faults and is compared between ranks in every call; 0 is not compared.
   PreparedTail(const TailBox& box, const TailWeights& weights, int layer = 0);
 
-  /// Sends the shared experts' partial [B, H] to the ranks that own its columns. May be called at every batch; in the front modes
-  /// it only remembers the buffer for `run`. `stream`: empty for the main stream, or the rank's side stream, which is
-  /// forked from the main stream here and joined to it by `run`.
-  void push(std::span<const Bf16> shared, int batch, Mode mode = Mode::automatic, const Stream& stream = {}) const;
+  /// Sends the shared experts' partial [B, H] to the ranks that own its columns. May be called at every
+  /// batch; in the front modes it only remembers the buffer for `run`. `stream`: empty for the main stream,
+  /// or the rank's side stream, which is forked from the main stream here and joined to it by `run`.
+  void push(std::span<const Bf16> shared, int batch, Mode mode = Mode::automatic,
+            const Stream& stream = {}) const;
 
   /// The tail itself, in a world that has one rank in this process; others use World::run.
   OutView run(const Call& call) const;
@@ -222,7 +237,8 @@ class PreparedTail {
   /// Destinations for a user's own publishing kernel of this call (publish, twoshot).
   PublishTargets publish(int batch, Mode mode = Mode::automatic) const;
 
-  /// Slots for a user's own polled producers of this call; nullopt says that the call is a front call (B > PC, or by policy).
+  /// Slots for a user's own polled producers of this call; nullopt says that the call is a front call (B >
+  /// PC, or by policy).
   std::optional<PollSlots> poll_slots(int batch, Mode mode = Mode::automatic) const;
 
   struct Impl;

@@ -10,15 +10,16 @@
 
 namespace moetail {
 
-/// The mode table. Loaded from JSON, e.g. {"policy_version": 1, "front_up_to": {"8": 4, "16": 8}, "share_from": 16}; keys that
-/// are absent keep their defaults, unknown keys are an error.
+/// The mode table. Loaded from JSON, e.g. {"policy_version": 1, "front_up_to": {"8": 4, "16": 8},
+/// "share_from": 16}; keys that are absent keep their defaults, unknown keys are an error.
 struct Policy {
   int version = 1;  ///< part of the numeric contract: changes when slice counts do
   /// The largest batch that front mode serves, for T = 1, 2, 4, 8, 16; publish mode serves larger ones.
   std::array<int, 5> front_up_to = {8, 8, 8, 4, 8};
   int share_from = 16;  ///< publish mode shares reduced rows from this batch on
 
-  /// Throws Code::file (missing, ill-formed) or Code::invalid_argument (a value out of range) naming the file and the key.
+  /// Throws Code::file (missing, ill-formed) or Code::invalid_argument (a value out of range) naming the file
+  /// and the key.
   static Policy load(const std::string& path);
   int front_limit(int ranks) const;
 };
@@ -27,15 +28,16 @@ struct Policy {
 struct Plan {
   Mode mode = Mode::front;
   bool shares_reduced = false;
-  int clusters = 1;           ///< CPU: threads a rank computes with, each owning a run of output columns
+  int clusters = 1;  ///< CPU: threads a rank computes with, each owning a run of output columns
   int columns_per_cluster = 0;
-  int slices = 1;             ///< K slices of the up projection; part of the numeric contract
+  int slices = 1;  ///< K slices of the up projection; part of the numeric contract
   // Bytes and operations of all ranks together, each input counted once.
   std::uint64_t weight_bytes = 0;
-  std::uint64_t input_bytes = 0;    ///< routed rows, weights and map, shared partials, residual
+  std::uint64_t input_bytes = 0;  ///< routed rows, weights and map, shared partials, residual
   std::uint64_t output_bytes = 0;
-  std::uint64_t mailbox_bytes = 0;  ///< written, read and re-armed in the boxes; not in the CPU floor: they stay in caches
-  std::uint64_t flops = 0;          ///< of the up projection
+  std::uint64_t mailbox_bytes =
+      0;  ///< written, read and re-armed in the boxes; not in the CPU floor: they stay in caches
+  std::uint64_t flops = 0;  ///< of the up projection
 
   std::uint64_t floor_bytes() const { return weight_bytes + input_bytes + output_bytes; }
 };
@@ -50,8 +52,9 @@ struct PlanRequest {
   int threads = 0;  ///< over all ranks; 0: one a core
 };
 
-/// The plan that the runtime itself uses. Throws Code::invalid_argument or Code::unsupported with the rule that is broken (shape,
-/// batch above capacity, front_poll forced beyond the polling capacity, two-shot with a latent it cannot split).
+/// The plan that the runtime itself uses. Throws Code::invalid_argument or Code::unsupported with the rule
+/// that is broken (shape, batch above capacity, front_poll forced beyond the polling capacity, two-shot with
+/// a latent it cannot split).
 Plan make_plan(const PlanRequest& request, const Policy& policy = {});
 
 }  // namespace moetail

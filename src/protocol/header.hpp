@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The call header: 64 bits in which every rank tells every peer what it is about to run, compared before any data is used.
+// The call header: 64 bits in which every rank tells every peer what it is about to run, compared before any
+// data is used.
 #pragma once
 
 #include "protocol/fault.hpp"
@@ -17,11 +18,16 @@ struct Header {
   u32 shape = 0;  ///< 27 bits of a hash of shape and eps
 };
 
-/// FNV-1a over the sizes and the bits of eps, folded to 27 bits: a rank of another model is found in its first call.
+/// FNV-1a over the sizes and the bits of eps, folded to 27 bits: a rank of another model is found in its
+/// first call.
 MOETAIL_FN constexpr u32 hash_shape(const Shape& shape, u32 eps_bits) {
-  const u32 fields[7] = {static_cast<u32>(shape.hidden),   static_cast<u32>(shape.latent),
-                         static_cast<u32>(shape.ranks),    static_cast<u32>(shape.top_k),
-                         static_cast<u32>(shape.capacity), static_cast<u32>(shape.poll_capacity), eps_bits};
+  const u32 fields[7] = {static_cast<u32>(shape.hidden),
+                         static_cast<u32>(shape.latent),
+                         static_cast<u32>(shape.ranks),
+                         static_cast<u32>(shape.top_k),
+                         static_cast<u32>(shape.capacity),
+                         static_cast<u32>(shape.poll_capacity),
+                         eps_bits};
   u32 hash = 2166136261u;
   for (u32 field : fields)
     for (int byte = 0; byte < 4; ++byte) hash = (hash ^ (field >> (8 * byte) & 0xFFu)) * 16777619u;
@@ -37,7 +43,8 @@ MOETAIL_FN constexpr u64 pack_header(const Header& header) {
 
 MOETAIL_FN constexpr Header unpack_header(u64 word) {
   const u32 low = static_cast<u32>(word), high = static_cast<u32>(word >> 32);
-  return Header{low & 0xFFFFu, low >> 16 & 7u, high & 0xFFFFu, (low >> 19 & 0xFFFu) << 15 | (high >> 16 & 0x7FFFu)};
+  return Header{low & 0xFFFFu, low >> 16 & 7u, high & 0xFFFFu,
+                (low >> 19 & 0xFFFu) << 15 | (high >> 16 & 0x7FFFu)};
 }
 
 /// The first field in which two headers differ.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where everything lies in a box. One table of regions gives sizes, offsets, the re-arm, `moetail info` and the documentation.
+// Where everything lies in a box. One table of regions gives sizes, offsets, the re-arm, `moetail info` and
+// the documentation.
 #pragma once
 
 #include "protocol/safeguards.hpp"
@@ -7,7 +8,19 @@
 
 namespace moetail::protocol {
 
-enum class Region : int { latent, shared, out, recv, gather, reduced, rows, weights, polled_shared, header, control };
+enum class Region : int {
+  latent,
+  shared,
+  out,
+  recv,
+  gather,
+  reduced,
+  rows,
+  weights,
+  polled_shared,
+  header,
+  control
+};
 inline constexpr int kRegions = 11;
 
 /// How many rows a slot of a region has for each source.
@@ -45,15 +58,17 @@ inline constexpr RegionSpec kRegionTable[kRegions] = {
      "this rank's experts", "front_poll"},
     {Region::weights, "weights (W)", "fp32", 4, true, false, RowCount::poll_capacity, RowLength::routes,
      "this rank's router", "front_poll"},
-    {Region::polled_shared, "polled shared (S)", "bf16", 2, true, false, RowCount::poll_capacity, RowLength::hidden,
-     "this rank's shared experts", "front_poll"},
+    {Region::polled_shared, "polled shared (S)", "bf16", 2, true, false, RowCount::poll_capacity,
+     RowLength::hidden, "this rank's shared experts", "front_poll"},
     {Region::header, "header", "u64", 8, true, true, RowCount::one, RowLength::one,
      "every rank: what it runs, to every rank", "tail, compared"},
     {Region::control, "control", "u64", 8, false, false, RowCount::one, RowLength::control,
      "this rank; poison by peers too", "every wait"},
 };
 
-MOETAIL_FN constexpr const RegionSpec& spec_of(Region region) { return kRegionTable[static_cast<int>(region)]; }
+MOETAIL_FN constexpr const RegionSpec& spec_of(Region region) {
+  return kRegionTable[static_cast<int>(region)];
+}
 
 // The constexpr table is only right if it is in the order of the enum.
 constexpr bool table_is_in_order() {
@@ -63,15 +78,16 @@ constexpr bool table_is_in_order() {
 }
 static_assert(table_is_in_order());
 
-/// The control words, each on a cache line of its own: they are polled by different threads than those that write them.
+/// The control words, each on a cache line of its own: they are polled by different threads than those that
+/// write them.
 enum class Control : int {
-  epoch,         ///< calls served; its slot is epoch mod 3. Advanced by the last cluster of a tail
-  record_even,   ///< what the calls of even epochs dirtied
-  record_odd,    ///< what the calls of odd epochs dirtied
-  arrivals,      ///< clusters of the running tail that are done
-  poison,        ///< 0, or 1 + the rank that faulted first, as far as this rank knows
-  bell,          ///< CPU engine: counts publications for a parked reader, a hint and never part of the data
-  bell_target,   ///< CPU engine: the count at which the parked reader wants to be woken
+  epoch,        ///< calls served; its slot is epoch mod 3. Advanced by the last cluster of a tail
+  record_even,  ///< what the calls of even epochs dirtied
+  record_odd,   ///< what the calls of odd epochs dirtied
+  arrivals,     ///< clusters of the running tail that are done
+  poison,       ///< 0, or 1 + the rank that faulted first, as far as this rank knows
+  bell,         ///< CPU engine: counts publications for a parked reader, a hint and never part of the data
+  bell_target,  ///< CPU engine: the count at which the parked reader wants to be woken
 };
 inline constexpr int kControlWords = 7;
 inline constexpr u64 kControlStrideBytes = 128;
@@ -120,7 +136,8 @@ MOETAIL_FN constexpr u64 row_count(const Shape& shape, RowCount rows) {
   return 0;
 }
 
-/// The layout of a shape that breaks no rule. A shape that two-shot mode cannot serve has no `recv` and no `gather`.
+/// The layout of a shape that breaks no rule. A shape that two-shot mode cannot serve has no `recv` and no
+/// `gather`.
 MOETAIL_FN constexpr Layout make_layout(const Shape& shape) {
   Layout layout;
   layout.shape = shape;
@@ -128,7 +145,8 @@ MOETAIL_FN constexpr Layout make_layout(const Shape& shape) {
   for (int i = 0; i < kRegions; ++i) {
     const RegionSpec& spec = kRegionTable[i];
     const bool absent = spec.region == Region::gather && !allows_twoshot(shape);
-    layout.row_bytes[i] = absent ? 0 : row_elements(shape, spec.length) * static_cast<u64>(spec.element_bytes);
+    layout.row_bytes[i] =
+        absent ? 0 : row_elements(shape, spec.length) * static_cast<u64>(spec.element_bytes);
     layout.source_bytes[i] = layout.row_bytes[i] * row_count(shape, spec.rows);
     layout.slot_bytes[i] = layout.source_bytes[i] * static_cast<u64>(spec.per_source ? shape.ranks : 1);
     layout.region_bytes[i] = layout.slot_bytes[i] * static_cast<u64>(spec.per_slot ? kSlots : 1);

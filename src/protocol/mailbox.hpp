@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mailbox state machines: publish, poll, re-arm, header, epoch. Written once over a memory policy; the CPU engine, the
-// GPU kernels, the race detector and the explorer run this text.
+// The mailbox state machines: publish, poll, re-arm, header, epoch. Written once over a memory policy; the
+// CPU engine, the GPU kernels, the race detector and the explorer run this text.
 //
 // A memory policy `Mem` provides, besides what protocol/wait.hpp asks for:
-//   load(const Line*), load(const u32*), load(const u64*)      ordered: a reader sees what its publisher saw (acquire)
-//   store(Line*, Line), store(u32*, u32), store(u64*, u64)     ordered: a publication (release)
+//   load(const Line*), load(const u32*), load(const u64*)      ordered: a reader sees what its publisher saw
+//   (acquire) store(Line*, Line), store(u32*, u32), store(u64*, u64)     ordered: a publication (release)
 //   arm(Line*), arm(u32*)                                       the sentinel, relaxed: nobody waits for it
-//   add(u64*, u64)                                              ordered read-modify-write, returns the old value
+//   add(u64*, u64)                                              ordered read-modify-write, returns the old
+//   value
 #pragma once
 
 #include "protocol/header.hpp"
@@ -17,7 +18,8 @@
 
 namespace moetail::protocol {
 
-/// One rank's view of all mailboxes: plain pointers, passed by value to kernels. `peer[r]` is the start of rank r's box.
+/// One rank's view of all mailboxes: plain pointers, passed by value to kernels. `peer[r]` is the start of
+/// rank r's box.
 struct BoxView {
   Layout layout;
   u8* peer[kMaxRanks] = {};
@@ -40,9 +42,12 @@ struct BoxView {
   }
 };
 
-MOETAIL_FN constexpr int lines_of(i32 bf16_columns) { return bf16_columns / kLineColumns; }
+MOETAIL_FN constexpr int lines_of(i32 bf16_columns) {
+  return bf16_columns / kLineColumns;
+}
 
-// --- publish -------------------------------------------------------------------------------------------------------
+// --- publish
+// -------------------------------------------------------------------------------------------------------
 
 /// Stores `lines` lines that hold no sentinel word, because rounding made them or clean_run went over them.
 template <class Mem>
@@ -55,10 +60,11 @@ MOETAIL_FN void clean_run(Line* to, const Line* from, int lines) {
   for (int i = 0; i < lines; ++i) to[i] = cleaned(from[i]);
 }
 
-/// Part of a row to every rank's mailbox. Polled by: poll_run, on every rank. `first_line`: where in the row it belongs.
+/// Part of a row to every rank's mailbox. Polled by: poll_run, on every rank. `first_line`: where in the row
+/// it belongs.
 template <class Mem>
-MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, int source, int row, int first_line,
-                        const Line* from, int lines) {
+MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, int source, int row,
+                        int first_line, const Line* from, int lines) {
   for (i32 i = 0; i < view.ranks(); ++i) {
     // Each rank begins with itself, so that the ranks do not all write to one peer at once.
     const i32 peer = (view.rank + i) % view.ranks();
@@ -66,10 +72,11 @@ MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, 
   }
 }
 
-// --- poll ----------------------------------------------------------------------------------------------------------
+// --- poll
+// ----------------------------------------------------------------------------------------------------------
 
-/// Copies the lines of a run that have arrived, from line `done` on, up to the first that has not. Returns how many lines of
-/// the run are done now. Local memory only: remote memory is never read.
+/// Copies the lines of a run that have arrived, from line `done` on, up to the first that has not. Returns
+/// how many lines of the run are done now. Local memory only: remote memory is never read.
 template <class Mem>
 MOETAIL_FN int poll_run(Mem& mem, const Line* from, Line* to, int done, int lines) {
   for (; done < lines; ++done) {
@@ -80,7 +87,44 @@ MOETAIL_FN int poll_run(Mem& mem, const Line* from, Line* to, int done, int line
   return done;
 }
 
-// --- re-arm --------------------------------------------------------------------------------------------------------
+/// Waits until lines [begin, end) of a run have arrived and copies them to the same lines of `to`. False
+/// after a fault.
+template <class Mem>
+MOETAIL_FN bool wait_run(Mem& mem, Spot& spot, const Line* from, Line* to, int begin, int end) {
+  int done = begin;
+  return wait_until(mem, spot, [&](Spot&) {
+    done = poll_run(mem, from, to, done, end);
+    return done == end ? 0 : 1;
+  });
+}
+
+/// Runs of one length that arrive from several peers: run i fills `to[i]`, and `done[i]` of its lines are
+/// there.
+struct Runs {
+  const Line* from[kMaxRanks] = {};
+  Line* to[kMaxRanks] = {};
+  int done[kMaxRanks] = {};
+  int count = 0;
+  int lines = 0;
+};
+
+/// Waits until every run has arrived; run i comes from peer i. False after a fault.
+template <class Mem>
+MOETAIL_FN bool wait_runs(Mem& mem, Spot& spot, Runs& runs) {
+  return wait_until(mem, spot, [&](Spot& where) {
+    int missing = 0;
+    for (int i = 0; i < runs.count; ++i) {
+      if (runs.done[i] == runs.lines) continue;
+      runs.done[i] = poll_run(mem, runs.from[i], runs.to[i], runs.done[i], runs.lines);
+      if (runs.done[i] == runs.lines) continue;
+      if (missing++ == 0) where.peer = i;
+    }
+    return missing;
+  });
+}
+
+// --- re-arm
+// --------------------------------------------------------------------------------------------------------
 
 struct Range {
   u64 begin, end;
@@ -102,11 +146,12 @@ MOETAIL_FN void arm_words(Mem& mem, u32* to, Range range) {
   for (u64 i = range.begin; i < range.end; ++i) mem.arm(to + i);
 }
 
-/// One cluster's part of filling the previous call's slot with the sentinel: exactly the rows and regions that its record names.
-/// These stores need no order within the launch: the next publication into this slot comes two calls later (docs/protocol.md,
-/// "Three slots").
+/// One cluster's part of filling the previous call's slot with the sentinel: exactly the rows and regions
+/// that its record names. These stores need no order within the launch: the next publication into this slot
+/// comes two calls later (docs/protocol.md, "Three slots").
 template <class Mem>
-MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const Record& record, int part, int parts) {
+MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const Record& record, int part,
+                               int parts) {
   const int slot = rearm_slot_of(epoch);
   for (int i = 0; i < kRegions; ++i) {
     const RegionSpec& spec = kRegionTable[i];
@@ -119,12 +164,14 @@ MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const R
       if (spec.region == Region::weights || spec.region == Region::header)
         arm_words(mem, view.mine<u32>(spec.region, slot, source, 0), part_of(bytes / 4, part, parts));
       else
-        arm_lines(mem, view.mine<Line>(spec.region, slot, source, 0), part_of(bytes / kLineBytes, part, parts));
+        arm_lines(mem, view.mine<Line>(spec.region, slot, source, 0),
+                  part_of(bytes / kLineBytes, part, parts));
     }
   }
 }
 
-// --- header --------------------------------------------------------------------------------------------------------
+// --- header
+// --------------------------------------------------------------------------------------------------------
 
 template <class Mem>
 MOETAIL_FN void publish_header(Mem& mem, const BoxView& view, int slot, const Header& header) {
@@ -162,9 +209,11 @@ MOETAIL_FN bool check_headers(Mem& mem, const BoxView& view, int slot, const Hea
   return true;
 }
 
-// --- epoch and record ----------------------------------------------------------------------------------------------
+// --- epoch and record
+// ----------------------------------------------------------------------------------------------
 
-/// What the re-arm of this call goes by: the previous call's record. The safeguard's control takes the present call's size.
+/// What the re-arm of this call goes by: the previous call's record. The safeguard's control takes the
+/// present call's size.
 template <class Mem>
 MOETAIL_FN Record record_to_rearm(Mem& mem, const BoxView& view, u64 epoch, const Record& present) {
   const Record previous = unpack_record(mem.load(view.control(previous_record_word(epoch))));
@@ -172,8 +221,8 @@ MOETAIL_FN Record record_to_rearm(Mem& mem, const BoxView& view, u64 epoch, cons
   return Record{present.batch < previous.batch ? present.batch : previous.batch, previous.regions};
 }
 
-/// The end of a tail, once in each of its `clusters` clusters, after all that reads the epoch: the last one leaves the record
-/// and advances the epoch. Returns true in that one.
+/// The end of a tail, once in each of its `clusters` clusters, after all that reads the epoch: the last one
+/// leaves the record and advances the epoch. Returns true in that one.
 template <class Mem>
 MOETAIL_FN bool finish_call(Mem& mem, const BoxView& view, u64 epoch, const Record& present, int clusters) {
   if (mem.add(view.control(Control::arrivals), 1) + 1 != static_cast<u64>(clusters)) return false;
@@ -188,7 +237,8 @@ template <class Mem>
 MOETAIL_FN void arm_box(Mem& mem, const BoxView& view) {
   const u64 armed_bytes = view.layout.offset[static_cast<int>(Region::control)];
   arm_lines(mem, reinterpret_cast<Line*>(view.peer[view.rank]), Range{0, armed_bytes / kLineBytes});
-  for (int word = 0; word < kControlWords; ++word) mem.store(view.control(static_cast<Control>(word)), u64{0});
+  for (int word = 0; word < kControlWords; ++word)
+    mem.store(view.control(static_cast<Control>(word)), u64{0});
 }
 
 }  // namespace moetail::protocol

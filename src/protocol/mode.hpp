@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four ways a call can run, and the forms its routed input comes in. Names are the field's; see docs/protocol.md.
+// The four ways a call can run, and the forms its routed input comes in. Names are the field's; see
+// docs/protocol.md.
 #pragma once
 
 #include "protocol/words.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The safeguards of the protocol that a build can leave out, one by one, to prove that the test of each can fail.
-// Nothing but the negative controls (tests/safeguard_test.cpp, the explorer) is ever built with one of these set.
+// The safeguards of the protocol that a build can leave out, one by one, to prove that the test of each can
+// fail. Nothing but the negative controls (tests/safeguard_test.cpp, the explorer) is ever built with one of
+// these set.
 #pragma once
 
 namespace moetail::protocol {

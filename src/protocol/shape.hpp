@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of a tail and the rules they obey. Every rule has a name, so that a rejection can say which one it was.
+// The sizes of a tail and the rules they obey. Every rule has a name, so that a rejection can say which one
+// it was.
 #pragma once
 
 #include "protocol/words.hpp"
@@ -32,8 +33,8 @@ MOETAIL_FN constexpr bool is_supported_rank_count(i32 ranks) {
   return ranks == 1 || ranks == 2 || ranks == 4 || ranks == 8 || ranks == 16;
 }
 
-/// The first rule that `shape` breaks, or ShapeRule::ok. Two-shot's own rule is asked for separately, because a
-/// shape that breaks only that one still serves every other mode.
+/// The first rule that `shape` breaks, or ShapeRule::ok. Two-shot's own rule is asked for separately, because
+/// a shape that breaks only that one still serves every other mode.
 MOETAIL_FN constexpr ShapeRule first_broken_rule(const Shape& shape) {
   if (!is_supported_rank_count(shape.ranks)) return ShapeRule::ranks;
   if (shape.hidden < 8 * shape.ranks || shape.hidden > kMaxColumns || shape.hidden % (8 * shape.ranks) != 0)
@@ -46,7 +47,9 @@ MOETAIL_FN constexpr ShapeRule first_broken_rule(const Shape& shape) {
   return ShapeRule::ok;
 }
 
-MOETAIL_FN constexpr bool allows_twoshot(const Shape& shape) { return shape.latent % (8 * shape.ranks) == 0; }
+MOETAIL_FN constexpr bool allows_twoshot(const Shape& shape) {
+  return shape.latent % (8 * shape.ranks) == 0;
+}
 
 /// The field a rule speaks of, and what it accepts: the two halves of an error message.
 struct RuleText {

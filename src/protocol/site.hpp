@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synchronisation sites, numbered once. Code, fault records, traces, the model and docs/protocol.md use these names;
-// the numbers are part of the fault record and never change.
+// The synchronisation sites, numbered once. Code, fault records, traces, the model and docs/protocol.md use
+// these names; the numbers are part of the fault record and never change.
 #pragma once
 
 #include "protocol/words.hpp"
@@ -9,10 +9,10 @@ namespace moetail::protocol {
 
 enum class Site : u32 {
   none = 0,
-  epoch = 1,            ///< load of the epoch at the start of a call, its advance at the end
-  header_publish = 2,   ///< each rank tells every peer what it is about to run
+  epoch = 1,           ///< load of the epoch at the start of a call, its advance at the end
+  header_publish = 2,  ///< each rank tells every peer what it is about to run
   header_poll = 3,
-  rows_fill = 4,        ///< front_poll producers fill G, W and S
+  rows_fill = 4,  ///< front_poll producers fill G, W and S
   rows_poll = 5,
   latent_publish = 6,
   latent_poll = 7,
@@ -25,17 +25,18 @@ enum class Site : u32 {
   gather_publish = 14,  ///< the owner hands its chunk's sum to every rank
   gather_poll = 15,
   out_publish = 16,
-  consume = 17,         ///< a consumer polls the output row
-  rearm = 18,           ///< what the previous call dirtied is filled with the sentinel again
-  consume_rearm = 19,   ///< a consumer fills the output row it has read with the sentinel again
+  consume = 17,        ///< a consumer polls the output row
+  rearm = 18,          ///< what the previous call dirtied is filled with the sentinel again
+  consume_rearm = 19,  ///< a consumer fills the output row it has read with the sentinel again
 };
 inline constexpr int kSites = 20;
 
 MOETAIL_FN constexpr const char* site_name(Site site) {
-  constexpr const char* kNames[kSites] = {
-      "none",           "epoch",          "header_publish", "header_poll", "rows_fill",      "rows_poll",   "latent_publish",
-      "latent_poll",    "shared_push",    "shared_poll",    "reduced_publish", "reduced_poll", "twoshot_push", "twoshot_sum",
-      "gather_publish", "gather_poll",    "out_publish",    "consume",     "rearm",          "consume_rearm"};
+  constexpr const char* kNames[kSites] = {"none",         "epoch",       "header_publish",  "header_poll",
+                                          "rows_fill",    "rows_poll",   "latent_publish",  "latent_poll",
+                                          "shared_push",  "shared_poll", "reduced_publish", "reduced_poll",
+                                          "twoshot_push", "twoshot_sum", "gather_publish",  "gather_poll",
+                                          "out_publish",  "consume",     "rearm",           "consume_rearm"};
   return static_cast<int>(site) < kSites ? kNames[static_cast<int>(site)] : "?";
 }
 

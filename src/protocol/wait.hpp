@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one helper every wait goes through: spin, look at the clock and the poison now and then, one last look, fault.
+// The one helper every wait goes through: spin, look at the clock and the poison now and then, one last look,
+// fault.
 //
 // A memory policy `Mem` provides, for waits:
-//   Ticket ticket()                                   taken before each look at the data (a parked reader's bell count)
-//   WaitVerdict pause(spins, ticket, missing)         one spin, or a park until `missing` more publications may be there
-//   void raise(FaultKind, const Spot&)                first-wins fault record, poison of this box and of the peers
+//   Ticket ticket()                                   taken before each look at the data (a parked reader's
+//   bell count) WaitVerdict pause(spins, ticket, missing, spot)   one spin, or a park until `missing` more
+//   publications may be there;
+//                                                     raises the fault itself where it finds the box poisoned
+//                                                     or aborted
+//   void raise(FaultKind, const Spot&)                first-wins fault record, poison of this box and of the
+//   peers
 #pragma once
 
 #include "protocol/fault.hpp"
@@ -25,15 +30,15 @@ struct Spot {
 
 enum class WaitVerdict : int { go_on, expired, ended };
 
-/// Calls `look(spot)` until it returns 0, the number of publications that are still missing. False when the wait ended
-/// otherwise: the deadline passed (a fault is raised), or the box was found poisoned or aborted.
+/// Calls `look(spot)` until it returns 0, the number of publications that are still missing. False when the
+/// wait ended otherwise: the deadline passed (a fault is raised), or the box was found poisoned or aborted.
 template <class Mem, class Look>
 MOETAIL_FN bool wait_until(Mem& mem, Spot& spot, Look&& look) {
   for (u32 spins = 0;; ++spins) {
     const auto ticket = mem.ticket();
     const int missing = look(spot);
     if (missing == 0) return true;
-    const WaitVerdict verdict = mem.pause(spins, ticket, missing);
+    const WaitVerdict verdict = mem.pause(spins, ticket, missing, spot);
     if (verdict == WaitVerdict::go_on) continue;
     if (verdict == WaitVerdict::ended) return false;
     // A thread that was not scheduled for long may find its deadline passed and its data there.

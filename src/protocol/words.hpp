@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Integer words, the 16-byte line, and the annotations that let one text serve g++, clang++, nvcc and NVRTC.
-// NVRTC has no <cstdint>, so the protocol room spells its own integers and includes nothing from outside itself.
+// NVRTC has no <cstdint>, so the protocol room spells its own integers and includes nothing from outside
+// itself.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -15,7 +16,8 @@ using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using i32 = int;
-// `unsigned long` is 64 bits wide on LP64 and is what std::uint64_t is there; Windows (LLP64) is not supported.
+// `unsigned long` is 64 bits wide on LP64 and is what std::uint64_t is there; Windows (LLP64) is not
+// supported.
 using u64 = unsigned long;
 static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "moetail needs an LP64 platform");
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the door's handles hold. Tests reach the engine's state of a rank through TailBox::impl().
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/cpu/launch.hpp"
+#include "engine/cpu/stream.hpp"
+#include "moetail/moetail.hpp"
+#include "moetail/policy.hpp"
+#include "runtime/call_tracker.hpp"
+#include "transport/host.hpp"
+
+namespace moetail {
+
+struct Stream::Impl {
+  Impl(std::string name, int rank_in) : rank(rank_in), thread(std::move(name)) {}
+  const int rank;
+  cpu::StreamThread thread;
+};
+
+struct World::Impl {
+  struct Rank {
+    std::shared_ptr<Stream::Impl> main;
+    std::shared_ptr<Stream::Impl> side;
+    std::unique_ptr<cpu::Team> team;
+  };
+
+  WorldOptions options;
+  Policy policy;
+  int threads = 1;  ///< that compute, over all ranks
+  std::vector<Rank> ranks;
+  std::mutex mutex;  ///< guards `boxes`
+  std::vector<std::weak_ptr<TailBox::Impl>> boxes;
+};
+
+struct TailBox::Impl {
+  std::shared_ptr<World::Impl> world;
+  std::shared_ptr<transport::HostHeap> heap;
+  Shape shape;
+  int rank = 0;
+  cpu::BoxState state;
+  runtime::CallTracker tracker;
+  std::shared_ptr<Stream::Impl> main;  ///< bound by the first call; the only one accepted from then on
+
+  World::Impl::Rank& rank_resources() const { return world->ranks[static_cast<std::size_t>(rank)]; }
+};
+
+struct PreparedTail::Impl {
+  TailBox box;
+  TailWeights weights;
+  int layer;
+};
+
+namespace runtime {
+
+/// The box's main stream for a call that names `requested` (empty: the world's). Throws Code::busy for a second main stream.
+std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const Stream& requested,
+                                                const char* what);
+
+/// Throws Code::fault when the box has faulted.
+void check_no_fault(const TailBox::Impl& box);
+
+/// Enqueues a launch that all clusters of the rank run together.
+using Kernel = bool (*)(cpu::Cluster&, const cpu::TailCall&);
+void enqueue_launch(const std::shared_ptr<TailBox::Impl>& box, Stream::Impl& stream, Kernel kernel,
+                    const cpu::TailCall& call);
+
+/// One rank's part of World::run in three steps, so that no rank enqueues anything when another rank's call is wrong.
+struct RankRun {
+  const char* what;
+  std::shared_ptr<PreparedTail::Impl> tail;
+  Call call;
+  Mode mode = Mode::front;
+};
+void check_run(RankRun& run);
+OutView enqueue_run(const RankRun& run);
+
+/// Alignment, sizes and pointers of a call's buffers against shape, batch and form. Each violation is an
+/// Error(Code::invalid_argument) that names the buffer, its value and what is accepted.
+void check_shape(const Shape& shape);
+void check_batch(const Shape& shape, int batch);
+void check_buffer(const char* name, const void* data, std::size_t count, std::size_t needed,
+                  std::size_t alignment);
+void check_routed(const Routed& routed, const Shape& shape, int batch);
+
+/// The mode that serves a batch: `requested`, or the policy's. Throws when a forced mode cannot serve it.
+Mode resolve_mode(Mode requested, const Shape& shape, int batch, const Policy& policy);
+
+}  // namespace runtime
+}  // namespace moetail

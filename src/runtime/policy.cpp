@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mode table: built-in defaults, or a JSON file.
+#include "moetail/policy.hpp"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace moetail {
+namespace {
+
+constexpr std::array<int, 5> kRankCounts = {1, 2, 4, 8, 16};
+
+int read_limit(const std::string& path, const std::string& key, const nlohmann::json& value, int least) {
+  const auto accepted = fmt::format("an integer from {} to {}", least, protocol::kMaxCapacity);
+  if (!value.is_number_integer())
+    base::bad_argument(fmt::format("{}: {}", path, key), value.dump(), accepted);
+  const auto number = value.get<std::int64_t>();
+  if (number < least || number > protocol::kMaxCapacity)
+    base::bad_argument(fmt::format("{}: {}", path, key), value.dump(), accepted);
+  return static_cast<int>(number);
+}
+
+}  // namespace
+
+int Policy::front_limit(int ranks) const {
+  for (std::size_t i = 0; i < kRankCounts.size(); ++i)
+    if (kRankCounts[i] == ranks) return front_up_to[i];
+  base::bad_argument("ranks", ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
+}
+
+Policy Policy::load(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) base::fail(Code::file, "policy file {}: cannot be read", path);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  if (json.is_discarded() || !json.is_object())
+    base::fail(Code::file, "policy file {}: not a JSON object", path);
+  Policy policy;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "policy_version") {
+      const int version = read_limit(path, key, value, 1);
+      if (version != policy.version)
+        base::bad_argument(fmt::format("{}: {}", path, key), version,
+                           fmt::format("{}, this build's", policy.version));
+    } else if (key == "share_from") {
+      policy.share_from = read_limit(path, key, value, 1);
+    } else if (key == "front_up_to") {
+      if (!value.is_object())
+        base::bad_argument(fmt::format("{}: {}", path, key), value.dump(), "an object such as {\"8\": 4}");
+      for (const auto& [ranks, limit] : value.items()) {
+        std::size_t i = 0;
+        while (i < kRankCounts.size() && std::to_string(kRankCounts[i]) != ranks) ++i;
+        if (i == kRankCounts.size())
+          base::bad_argument(fmt::format("{}: {}", path, key), ranks,
+                             "the keys \"1\", \"2\", \"4\", \"8\" and \"16\"");
+        policy.front_up_to[i] = read_limit(path, fmt::format("{}[{}]", key, ranks), limit, 0);
+      }
+    } else {
+      base::bad_argument(fmt::format("{}: key", path), key, "policy_version, front_up_to and share_from");
+    }
+  }
+  return policy;
+}
+
+}  // namespace moetail

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// PreparedTail: from a checked call to the launches that serve it. Routed and TailWeights, its two value types.
+#include "base/error.hpp"
+#include "runtime/impl.hpp"
+
+namespace moetail {
+namespace {
+
+using runtime::CallTracker;
+
+void check_weights(const Shape& shape, int rank, std::span<const Bf16> matrix, const char* name, int rows,
+                   std::span<const Bf16> norm) {
+  runtime::check_shape(shape);
+  if (rank < 0 || rank >= shape.ranks)
+    base::bad_argument("rank", rank, fmt::format("0 to {}", shape.ranks - 1));
+  const auto latent = static_cast<std::size_t>(shape.latent);
+  runtime::check_buffer(name, matrix.data(), matrix.size(), static_cast<std::size_t>(rows) * latent, 16);
+  runtime::check_buffer("norm", norm.data(), norm.size(), latent, 16);
+}
+
+bool is_pushed_mode(Mode mode) {
+  return mode == Mode::publish || mode == Mode::twoshot;
+}
+
+std::size_t elements(int batch, int columns) {
+  return static_cast<std::size_t>(batch) * static_cast<std::size_t>(columns);
+}
+
+cpu::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mode mode) {
+  const auto& box = *tail.box.impl();
+  cpu::TailCall launch;
+  launch.mode = mode;
+  launch.batch = call.batch;
+  launch.layer = tail.layer;
+  launch.shares_reduced = mode == Mode::publish && call.batch >= box.world->policy.share_from;
+  launch.routed.form = call.routed.form;
+  launch.routed.rows = call.routed.rows.data();
+  launch.routed.num_rows =
+      static_cast<int>(call.routed.rows.size() / static_cast<std::size_t>(box.shape.latent));
+  launch.routed.map = call.routed.map.data();
+  const bool fp32 = !call.routed.weights_fp32.empty();
+  launch.routed.weight_type = fp32 ? WeightType::fp32 : WeightType::bf16;
+  launch.routed.weights =
+      fp32 ? static_cast<const void*>(call.routed.weights_fp32.data()) : call.routed.weights_bf16.data();
+  launch.routed.partial = call.routed.partial.data();
+  launch.shared = call.shared.empty() ? box.tracker.remembered_shared() : call.shared.data();
+  launch.residual = call.residual.empty() ? nullptr : call.residual.data();
+  launch.shard = tail.weights.shard();
+  launch.norm = tail.weights.norm();
+  if (mode == Mode::front_poll) {
+    const bool rows_given = call.routed.form == Form::expanded || call.routed.form == Form::permuted;
+    launch.polls_slots = call.routed.form != Form::partial;
+    launch.polls_shared = rows_given || launch.shared == nullptr;
+  }
+  return launch;
+}
+
+}  // namespace
+
+Routed Routed::expanded(std::span<const Bf16> rows, std::span<const Bf16> weights) {
+  return {Form::expanded, rows, {}, weights, {}, {}};
+}
+Routed Routed::expanded(std::span<const Bf16> rows, std::span<const float> weights) {
+  return {Form::expanded, rows, {}, {}, weights, {}};
+}
+Routed Routed::permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map,
+                        std::span<const Bf16> weights) {
+  return {Form::permuted, rows, map, weights, {}, {}};
+}
+Routed Routed::permuted(std::span<const Bf16> rows, std::span<const std::int32_t> map,
+                        std::span<const float> weights) {
+  return {Form::permuted, rows, map, {}, weights, {}};
+}
+Routed Routed::finalized(std::span<const Bf16> partial) {
+  return {Form::partial, {}, {}, {}, {}, partial};
+}
+Routed Routed::published() {
+  return {};
+}
+
+TailWeights TailWeights::from_full(const Shape& shape, int rank, std::span<const Bf16> up_proj,
+                                   std::span<const Bf16> norm) {
+  check_weights(shape, rank, up_proj, "up_proj", shape.hidden, norm);
+  return {shape, rank, up_proj.data() + elements(rank * shape.shard(), shape.latent), norm.data()};
+}
+
+TailWeights TailWeights::from_shard(const Shape& shape, int rank, std::span<const Bf16> shard,
+                                    std::span<const Bf16> norm) {
+  check_weights(shape, rank, shard, "shard", shape.hidden / std::max(1, shape.ranks), norm);
+  return {shape, rank, shard.data(), norm.data()};
+}
+
+PreparedTail::PreparedTail(const TailBox& box, const TailWeights& weights, int layer) {
+  if (layer < 0 || layer > 65535) base::bad_argument("layer", layer, "0 to 65535");
+  if (weights.rank() != box.rank())
+    base::bad_argument("weights: rank", weights.rank(), fmt::format("{}, the box's", box.rank()));
+  const Shape &a = weights.shape(), &b = box.shape();
+  if (a.hidden != b.hidden || a.latent != b.latent || a.ranks != b.ranks)
+    base::bad_argument("weights: hidden x latent / ranks",
+                       fmt::format("{} x {} / {}", a.hidden, a.latent, a.ranks),
+                       fmt::format("{} x {} / {}, the box's", b.hidden, b.latent, b.ranks));
+  impl_ = std::make_shared<Impl>(Impl{box, weights, layer});
+}
+
+void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, const Stream& stream) const {
+  auto& box = *impl_->box.impl();
+  const CallTracker::Use use(box.tracker, box.rank);
+  runtime::check_no_fault(box);
+  runtime::check_batch(box.shape, batch);
+  if (batch == 0) return;
+  runtime::check_buffer("shared", shared.data(), shared.size(), elements(batch, box.shape.hidden), 16);
+  const auto& side = box.rank_resources().side;
+  const bool on_side = stream && stream.impl() == side;
+  const auto main = runtime::check_main_stream(box, on_side ? Stream() : stream, "push");
+  const Mode resolved = runtime::resolve_mode(mode, box.shape, batch, box.world->policy);
+  const Mode fixed = box.tracker.check_open("push", impl_.get(), batch, mode, resolved);
+  if (is_pushed_mode(fixed) && box.tracker.is_pushed())
+    base::fail(Code::call_order,
+               "push: this call's shared partial is pushed already: accepted is one push a call");
+  box.tracker.open("push", impl_.get(), batch, mode, resolved);
+  box.tracker.remember_shared(shared.data());
+  if (!is_pushed_mode(fixed)) return;
+  box.tracker.set_pushed(on_side);
+  Call call;
+  call.batch = batch;
+  call.shared = shared;
+  if (on_side) side->thread.join(main->thread);
+  runtime::enqueue_launch(impl_->box.impl(), on_side ? *side : *main, cpu::push_shared,
+                          tail_call(*impl_, call, fixed));
+}
+
+PublishTargets PreparedTail::publish(int batch, Mode mode) const {
+  auto& box = *impl_->box.impl();
+  const CallTracker::Use use(box.tracker, box.rank);
+  runtime::check_no_fault(box);
+  runtime::check_batch(box.shape, batch);
+  // Whoever asks for destinations wants to publish: left to the policy, a first publish opens a publish call at any batch.
+  if (mode == Mode::automatic && !box.tracker.is_open()) mode = Mode::publish;
+  const Mode resolved = runtime::resolve_mode(mode, box.shape, batch, box.world->policy);
+  const Mode fixed = box.tracker.check_open("publish", impl_.get(), batch, mode, resolved);
+  if (!is_pushed_mode(fixed))
+    base::fail(Code::call_order, "publish: mode = {}: accepted is publish or twoshot",
+               protocol::mode_name(fixed));
+  if (batch > 0) box.tracker.open("publish", impl_.get(), batch, mode, resolved);
+  return {box.state.view, &box.state, batch, fixed == Mode::twoshot};
+}
+
+std::optional<PollSlots> PreparedTail::poll_slots(int batch, Mode mode) const {
+  auto& box = *impl_->box.impl();
+  const CallTracker::Use use(box.tracker, box.rank);
+  runtime::check_no_fault(box);
+  runtime::check_batch(box.shape, batch);
+  if (mode == Mode::automatic && !box.tracker.is_open())
+    mode = batch > box.shape.poll_capacity ? Mode::front : Mode::front_poll;
+  const Mode resolved = runtime::resolve_mode(mode, box.shape, batch, box.world->policy);
+  const Mode fixed = box.tracker.check_open("poll_slots", impl_.get(), batch, mode, resolved);
+  if (is_pushed_mode(fixed))
+    base::fail(Code::call_order, "poll_slots: mode = {}: accepted is front_poll or front",
+               protocol::mode_name(fixed));
+  if (batch > 0) box.tracker.open("poll_slots", impl_.get(), batch, mode, resolved);
+  if (fixed == Mode::front) return std::nullopt;
+  return PollSlots{box.state.view, &box.state, batch};
+}
+
+OutView PreparedTail::run(const Call& call) const {
+  const auto& world = *impl_->box.impl()->world;
+  if (world.ranks.size() != 1)
+    base::fail(Code::call_order,
+               "run: a world with {} ranks in this process: accepted is World::run over all of them",
+               world.ranks.size());
+  runtime::RankRun run{"run", impl_, call};
+  runtime::check_run(run);
+  return runtime::enqueue_run(run);
+}
+
+namespace runtime {
+
+void enqueue_launch(const std::shared_ptr<TailBox::Impl>& box, Stream::Impl& stream, Kernel kernel,
+                    const cpu::TailCall& call) {
+  const bool on_main = &stream != box->rank_resources().side.get();
+  stream.thread.enqueue([box, kernel, call, on_main] {
+    cpu::Team& team = *box->rank_resources().team;
+    const auto cluster_part = [&](int index, int count) {
+      cpu::Cluster cluster(box->state, index, count, call.layer);
+      kernel(cluster, call);
+    };
+    // The team belongs to the main stream; a side stream's launch is one cluster on the stream's own thread.
+    if (on_main)
+      team.run([&](int index) { cluster_part(index, team.clusters()); });
+    else
+      cluster_part(0, 1);
+  });
+}
+
+void check_run(RankRun& run) {
+  auto& box = *run.tail->box.impl();
+  const CallTracker::Use use(box.tracker, box.rank);
+  const Call& call = run.call;
+  check_no_fault(box);
+  check_batch(box.shape, call.batch);
+  check_main_stream(box, call.stream, run.what);
+  const Mode resolved = resolve_mode(call.mode, box.shape, call.batch, box.world->policy);
+  run.mode = box.tracker.check_open(run.what, run.tail.get(), call.batch, call.mode, resolved);
+  if (call.batch == 0) return;
+  check_routed(call.routed, box.shape, call.batch);
+  const std::size_t rows = elements(call.batch, box.shape.hidden);
+  if (!call.residual.empty()) check_buffer("residual", call.residual.data(), call.residual.size(), rows, 16);
+  if (!call.shared.empty()) check_buffer("shared", call.shared.data(), call.shared.size(), rows, 16);
+  const auto* remembered = box.tracker.remembered_shared();
+  const bool has_shared = !call.shared.empty() || remembered != nullptr;
+  if (remembered != nullptr && !call.shared.empty() && call.shared.data() != remembered)
+    base::bad_argument("shared", static_cast<const void*>(call.shared.data()),
+                       "empty, or the buffer given to push");
+  if (is_pushed_mode(run.mode) && !box.tracker.is_pushed())
+    base::fail(Code::call_order, "{}: mode = {} without a push for this call: accepted is push first",
+               run.what, protocol::mode_name(run.mode));
+  if (run.mode == Mode::front && call.routed.form == Form::published)
+    base::bad_argument("routed.form", "published", "rows, permuted or partial in front mode");
+  const bool rows_given = call.routed.form == Form::expanded || call.routed.form == Form::permuted;
+  if (!has_shared && (run.mode == Mode::front || (run.mode == Mode::front_poll && rows_given)))
+    base::bad_argument("shared", "empty",
+                       fmt::format("[B, H] bf16 in {} mode", protocol::mode_name(run.mode)));
+}
+
+OutView enqueue_run(const RankRun& run) {
+  const auto& box_impl = run.tail->box.impl();
+  auto& box = *box_impl;
+  const CallTracker::Use use(box.tracker, box.rank);
+  OutView view{
+      reinterpret_cast<const Bf16*>(box.state.view.mine<protocol::Line>(protocol::Region::out, 0, 0, 0)),
+      run.call.batch,
+      box.shape.hidden,
+      box.rank,
+      0,
+      &box};
+  if (run.call.batch == 0) return view;
+  box.main = check_main_stream(box, run.call.stream, run.what);
+  box.tracker.open(run.what, run.tail.get(), run.call.batch, run.call.mode, run.mode);
+  const bool pushed_on_side = box.tracker.is_pushed_on_side();
+  const cpu::TailCall call = tail_call(*run.tail, run.call, run.mode);
+  if (is_pushed_mode(run.mode)) {
+    if (run.call.routed.form != Form::published)
+      enqueue_launch(box_impl, *box.main, cpu::publish_partials, call);
+    enqueue_launch(box_impl, *box.main, cpu::wave_tail, call);
+    // What the side stream reads of this call has been read before anything later runs on the main stream.
+    if (pushed_on_side) box.main->thread.join(box.rank_resources().side->thread);
+  } else {
+    if (run.mode == Mode::front_poll && run.call.routed.form != Form::published && call.polls_slots)
+      enqueue_launch(box_impl, *box.main, cpu::fill_slots, call);
+    enqueue_launch(box_impl, *box.main, cpu::front_tail, call);
+  }
+  view.call = box.tracker.close();
+  return view;
+}
+
+}  // namespace runtime
+}  // namespace moetail

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// TailBox: the consumer's side and the health of a rank's mailboxes; and the functions for a user's own code on a stream.
+#include "base/error.hpp"
+#include "runtime/impl.hpp"
+
+namespace moetail {
+namespace {
+
+using runtime::CallTracker;
+using Serves = cpu::Cluster::Serves;
+
+void check_view(const TailBox::Impl& box, const OutView& view) {
+  if (view.box != &box)
+    base::bad_argument("view: box", view.box,
+                       fmt::format("a view that a run on rank {}'s box returned", box.rank));
+}
+
+cpu::BoxState& state_of(const void* engine) {
+  if (engine == nullptr)
+    base::bad_argument("engine", "null", "a struct that publish, poll_slots or consumer returned");
+  return *static_cast<cpu::BoxState*>(const_cast<void*>(engine));
+}
+
+void check_token(int token, int batch) {
+  if (token < 0 || token >= batch) base::bad_argument("token", token, fmt::format("0 to {}", batch - 1));
+}
+
+void check_row(const char* name, std::span<const Bf16> row, int columns) {
+  runtime::check_buffer(name, row.data(), row.size(), static_cast<std::size_t>(columns), 16);
+}
+
+void check_route(const PollSlots& slots, int token, int k) {
+  check_token(token, slots.batch);
+  const int top_k = slots.box.layout.shape.top_k;
+  if (k < 0 || k >= top_k) base::bad_argument("k", k, fmt::format("0 to {}", top_k - 1));
+}
+
+}  // namespace
+
+int TailBox::rank() const {
+  return impl_->rank;
+}
+const Shape& TailBox::shape() const {
+  return impl_->shape;
+}
+std::size_t TailBox::bytes() const {
+  return impl_->state.view.layout.total_bytes;
+}
+
+void TailBox::take(const OutView& view, std::span<Bf16> destination, const Stream& stream) const {
+  const CallTracker::Use use(impl_->tracker, impl_->rank);
+  check_view(*impl_, view);
+  if (view.call == 0) return;
+  const auto main = runtime::check_main_stream(*impl_, stream, "take");
+  runtime::check_buffer("destination", destination.data(), destination.size(),
+                        static_cast<std::size_t>(view.batch) * static_cast<std::size_t>(view.hidden), 16);
+  impl_->tracker.consume("take", view.call);
+  main->thread.enqueue([box = impl_, batch = view.batch, to = destination.data()] {
+    cpu::Cluster cluster(box->state, 0, 1, 0, Serves::last_call);
+    cpu::take_rows(cluster, batch, to);
+  });
+}
+
+OutConsumer TailBox::consumer(const OutView& view, const Stream& stream) const {
+  const CallTracker::Use use(impl_->tracker, impl_->rank);
+  check_view(*impl_, view);
+  runtime::check_main_stream(*impl_, stream, "consumer");
+  if (view.call != 0) impl_->tracker.consume("consumer", view.call);
+  return {impl_->state.view, &impl_->state, view.batch, view.call};
+}
+
+std::optional<FaultReport> TailBox::status() const {
+  const auto record = impl_->state.fault.get();
+  if (!record) return std::nullopt;
+  return FaultReport{*record};
+}
+
+void TailBox::abort() const {
+  cpu::abort_waits(impl_->state);
+}
+
+void publish_partial(const PublishTargets& targets, int token, std::span<const Bf16> row) {
+  check_token(token, targets.batch);
+  check_row("row", row, targets.box.layout.shape.latent);
+  cpu::Cluster cluster(state_of(targets.engine), 0, 1, 0);
+  cpu::publish_partial_row(cluster, targets.twoshot, token, row.data());
+}
+
+void fill_route(const PollSlots& slots, int token, int k, std::span<const Bf16> row, float weight) {
+  check_route(slots, token, k);
+  check_row("row", row, slots.box.layout.shape.latent);
+  cpu::Cluster cluster(state_of(slots.engine), 0, 1, 0);
+  cpu::fill_route_row(cluster, token, k, row.data(), weight);
+}
+
+void fill_dropped_route(const PollSlots& slots, int token, int k) {
+  check_route(slots, token, k);
+  cpu::Cluster cluster(state_of(slots.engine), 0, 1, 0);
+  cpu::fill_dropped(cluster, token, k);
+}
+
+void fill_shared(const PollSlots& slots, int token, std::span<const Bf16> row) {
+  check_token(token, slots.batch);
+  check_row("row", row, slots.box.layout.shape.hidden);
+  cpu::Cluster cluster(state_of(slots.engine), 0, 1, 0);
+  cpu::fill_shared_row(cluster, token, row.data());
+}
+
+bool consume_row(const OutConsumer& consumer, int token, std::span<Bf16> row) {
+  check_token(token, consumer.batch);
+  check_row("row", row, consumer.box.layout.shape.hidden);
+  cpu::Cluster cluster(state_of(consumer.engine), 0, 1, 0, Serves::last_call);
+  return cpu::consume_out_row(cluster, token, row.data());
+}
+
+}  // namespace moetail
