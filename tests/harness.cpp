@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include "verify/exact.hpp"
+
+namespace moetail::testing {
+namespace {
+
+std::size_t count(int a, int b) {
+  return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
+}
+
+World make_world(const Shape& shape, const WorldOptions& options) {
+  return shape.ranks == 1 ? World::single(options) : World::virtual_ranks(shape.ranks, options);
+}
+
+}  // namespace
+
+Harness::Harness(const Shape& shape, const HarnessOptions& options)
+    : shape_(shape), world_(make_world(shape, options.world)), boxes_(world_.make_boxes(shape)) {
+  for (int layer = 0; layer < options.layers; ++layer)
+    weights_.push_back(verify::make_layer(shape, options.seed, layer, 1));
+  for (int layer = 0; layer < options.layers; ++layer) {
+    const auto& weights = weights_[static_cast<std::size_t>(layer)];
+    std::vector<PreparedTail> row;
+    for (int rank = 0; rank < shape.ranks; ++rank)
+      row.emplace_back(boxes_[static_cast<std::size_t>(rank)],
+                       TailWeights::from_full(shape, rank, weights.w_up, weights.gamma), layer + 1);
+    tails_.push_back(std::move(row));
+  }
+}
+
+const verify::CallInputs& Harness::make_inputs(int batch, const CallOptions& options) {
+  inputs_.push_back(std::make_unique<verify::CallInputs>(
+      verify::make_inputs(shape_, batch, options.seed, options.layer, options.inputs)));
+  return *inputs_.back();
+}
+
+Routed Harness::routed_of(const verify::RankInput& input, int batch) const {
+  const std::size_t routes = count(batch, shape_.top_k);
+  const std::span<const Bf16> rows{input.rows, count(input.num_rows, shape_.latent)};
+  const std::span<const float> fp32{static_cast<const float*>(input.weights), routes};
+  const std::span<const Bf16> bf16{static_cast<const Bf16*>(input.weights), routes};
+  const bool is_fp32 = input.weight_type == WeightType::fp32;
+  switch (input.form) {
+    case Form::expanded: return is_fp32 ? Routed::expanded(rows, fp32) : Routed::expanded(rows, bf16);
+    case Form::permuted: {
+      const std::span<const std::int32_t> map{input.map, routes};
+      return is_fp32 ? Routed::permuted(rows, map, fp32) : Routed::permuted(rows, map, bf16);
+    }
+    case Form::partial: return Routed::finalized({input.partial, count(batch, shape_.latent)});
+    case Form::published: break;
+  }
+  return Routed::published();
+}
+
+void Harness::feed(int rank, int batch, const verify::CallInputs& inputs, const CallOptions& options) {
+  PreparedTail& prepared = tail(rank, options.layer);
+  const verify::RankInput& input = inputs.ranks[static_cast<std::size_t>(rank)];
+  const Shape shape = shape_;
+  if (options.mode == Mode::front_poll) {
+    const PollSlots slots = prepared.poll_slots(batch, options.mode).value();
+    world_.side_stream(rank).join(world_.main_stream(rank));
+    world_.side_stream(rank).launch([slots, input, shape, batch] {
+      for (int token = 0; token < batch; ++token) {
+        fill_shared(slots, token,
+                    {input.shared + count(token, shape.hidden), static_cast<std::size_t>(shape.hidden)});
+        for (int k = 0; k < shape.top_k; ++k) {
+          const Bf16* row = verify::route_row(input, shape, token, k);
+          if (row == nullptr)
+            fill_dropped_route(slots, token, k);
+          else
+            fill_route(slots, token, k, {row, static_cast<std::size_t>(shape.latent)},
+                       verify::route_weight(input, token, k));
+        }
+      }
+    });
+    return;
+  }
+  const PublishTargets targets = prepared.publish(batch, options.mode);
+  const verify::Problem problem = verify::make_problem(shape_, batch, false, inputs, weights(options.layer));
+  partials_.push_back(std::make_unique<std::vector<Bf16>>(verify::exact_partial(problem, rank)));
+  world_.main_stream(rank).launch([targets, rows = partials_.back()->data(), shape, batch] {
+    for (int token = 0; token < batch; ++token)
+      publish_partial(targets, token,
+                      {rows + count(token, shape.latent), static_cast<std::size_t>(shape.latent)});
+  });
+}
+
+Outputs& Harness::enqueue(int batch, const verify::CallInputs& inputs, const CallOptions& options) {
+  std::vector<RankCall> calls;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    const verify::RankInput& input = inputs.ranks[static_cast<std::size_t>(rank)];
+    PreparedTail& prepared = tail(rank, options.layer);
+    const std::size_t rows = count(batch, shape_.hidden);
+    Call call;
+    call.batch = batch;
+    call.mode = options.mode;
+    call.routed = routed_of(input, batch);
+    if (input.residual != nullptr) call.residual = {input.residual, rows};
+    const bool own_slots = options.mode == Mode::front_poll && input.form == Form::published;
+    if (!own_slots)
+      prepared.push({input.shared, rows}, batch, options.mode,
+                    options.side_push ? world_.side_stream(rank) : Stream());
+    if (input.form == Form::published) feed(rank, batch, inputs, options);
+    calls.push_back({&prepared, call});
+  }
+  const auto views = world_.run(calls);
+  outputs_.push_back(std::make_unique<Outputs>());
+  Outputs& outputs = *outputs_.back();
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    outputs.emplace_back(count(batch, shape_.hidden));
+    boxes_[static_cast<std::size_t>(rank)].take(views[static_cast<std::size_t>(rank)], outputs.back());
+  }
+  return outputs;
+}
+
+Outputs Harness::run(int batch, const CallOptions& options) {
+  const auto& inputs = make_inputs(batch, options);
+  Outputs& outputs = enqueue(batch, inputs, options);
+  world_.synchronize();
+  return outputs;
+}
+
+verify::Expectation Harness::expect(int batch, const verify::CallInputs& inputs,
+                                    const CallOptions& options) const {
+  const auto problem =
+      verify::make_problem(shape_, batch, options.mode == Mode::twoshot, inputs, weights(options.layer));
+  return verify::expect(problem, {}, verify::RankSum::float64, 1);
+}
+
+std::vector<Bf16> Harness::check(int batch, const CallOptions& options) {
+  const auto& inputs = make_inputs(batch, options);
+  const Outputs& outputs = enqueue(batch, inputs, options);
+  world_.synchronize();
+  const auto rows = verify::check_rows(expect(batch, inputs, options), outputs[0]);
+  EXPECT_TRUE(rows.passes()) << rows.text();
+  for (int rank = 1; rank < shape_.ranks; ++rank) {
+    const auto bits =
+        verify::compare_bits(outputs[0], outputs[static_cast<std::size_t>(rank)], shape_.hidden, rank);
+    EXPECT_TRUE(bits.passes()) << bits.text();
+  }
+  return outputs[0];
+}
+
+void Harness::set_hooks(cpu::Hooks* hooks) {
+  for (int rank = 0; rank < shape_.ranks; ++rank) state(rank).hooks = hooks;
+}
+
+}  // namespace moetail::testing

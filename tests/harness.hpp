@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole group on CPU ranks for tests: weights and inputs from a seed, one call of all ranks, every rank's output row.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "moetail/moetail.hpp"
+#include "moetail/policy.hpp"
+#include "runtime/impl.hpp"
+#include "verify/compare.hpp"
+#include "verify/inputs.hpp"
+#include "verify/oracle.hpp"
+
+namespace moetail::testing {
+
+using Outputs = std::vector<std::vector<Bf16>>;  ///< [rank][B * H]
+
+struct HarnessOptions {
+  int layers = 1;
+  WorldOptions world;
+  std::uint64_t seed = 1;
+};
+
+/// How one call is made; the defaults are a plain call of the expanded form.
+struct CallOptions {
+  Mode mode = Mode::front;
+  verify::InputOptions inputs;
+  std::uint64_t seed = 1;
+  int layer = 0;  ///< index into the harness's layers
+  bool side_push = false;
+  bool feeds_itself =
+      false;  ///< published form: the harness's own producers deliver through the door's functions
+};
+
+class Harness {
+ public:
+  explicit Harness(const Shape& shape, const HarnessOptions& options = {});
+
+  const Shape& shape() const { return shape_; }
+  const World& world() const { return world_; }
+  std::vector<TailBox>& boxes() { return boxes_; }
+  PreparedTail& tail(int rank, int layer = 0) {
+    return tails_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(rank)];
+  }
+  const verify::LayerWeights& weights(int layer = 0) const {
+    return weights_[static_cast<std::size_t>(layer)];
+  }
+
+  /// Inputs of a call; they live as long as the harness, because launches read them later.
+  const verify::CallInputs& make_inputs(int batch, const CallOptions& options);
+  /// Enqueues one call of all ranks on `inputs`; the outputs are complete after world().synchronize().
+  Outputs& enqueue(int batch, const verify::CallInputs& inputs, const CallOptions& options);
+  /// make_inputs, enqueue, synchronize.
+  Outputs run(int batch, const CallOptions& options);
+
+  /// What the oracle says of the call.
+  verify::Expectation expect(int batch, const verify::CallInputs& inputs, const CallOptions& options) const;
+  /// run, then every check: the oracle on rank 0's rows and equal bits on all ranks. Reports through GoogleTest. Returns rank 0's rows.
+  std::vector<Bf16> check(int batch, const CallOptions& options);
+
+  /// Installs test hooks in every rank's engine state.
+  void set_hooks(cpu::Hooks* hooks);
+  cpu::BoxState& state(int rank) { return boxes_[static_cast<std::size_t>(rank)].impl()->state; }
+
+ private:
+  Routed routed_of(const verify::RankInput& input, int batch) const;
+  void feed(int rank, int batch, const verify::CallInputs& inputs, const CallOptions& options);
+
+  Shape shape_;
+  World world_;
+  std::vector<TailBox> boxes_;
+  std::vector<verify::LayerWeights> weights_;
+  std::vector<std::vector<PreparedTail>> tails_;  // [layer][rank]
+  std::vector<std::unique_ptr<verify::CallInputs>> inputs_;
+  std::vector<std::unique_ptr<Outputs>> outputs_;
+  std::vector<std::unique_ptr<std::vector<Bf16>>> partials_;
+};
+
+}  // namespace moetail::testing
