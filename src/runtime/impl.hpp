@@ -45,6 +45,9 @@ struct TailBox::Impl {
   runtime::CallTracker tracker;
   std::shared_ptr<Stream::Impl> main;  ///< bound by the first call; the only one accepted from then on
 
+  /// Launches refer to the box by plain pointer, so that none of them can be its last owner: it outlives what is enqueued.
+  ~Impl();
+
   World::Impl::Rank& rank_resources() const { return world->ranks[static_cast<std::size_t>(rank)]; }
 };
 
@@ -65,8 +68,7 @@ void check_no_fault(const TailBox::Impl& box);
 
 /// Enqueues a launch that all clusters of the rank run together.
 using Kernel = bool (*)(cpu::Cluster&, const cpu::TailCall&);
-void enqueue_launch(const std::shared_ptr<TailBox::Impl>& box, Stream::Impl& stream, Kernel kernel,
-                    const cpu::TailCall& call);
+void enqueue_launch(TailBox::Impl& box, Stream::Impl& stream, Kernel kernel, const cpu::TailCall& call);
 
 /// One rank's part of World::run in three steps, so that no rank enqueues anything when another rank's call is wrong.
 struct RankRun {

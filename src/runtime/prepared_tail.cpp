@@ -125,8 +125,7 @@ void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, cons
   call.batch = batch;
   call.shared = shared;
   if (on_side) side->thread.join(main->thread);
-  runtime::enqueue_launch(impl_->box.impl(), on_side ? *side : *main, cpu::push_shared,
-                          tail_call(*impl_, call, fixed));
+  runtime::enqueue_launch(box, on_side ? *side : *main, cpu::push_shared, tail_call(*impl_, call, fixed));
 }
 
 PublishTargets PreparedTail::publish(int batch, Mode mode) const {
@@ -175,13 +174,12 @@ OutView PreparedTail::run(const Call& call) const {
 
 namespace runtime {
 
-void enqueue_launch(const std::shared_ptr<TailBox::Impl>& box, Stream::Impl& stream, Kernel kernel,
-                    const cpu::TailCall& call) {
-  const bool on_main = &stream != box->rank_resources().side.get();
-  stream.thread.enqueue([box, kernel, call, on_main] {
-    cpu::Team& team = *box->rank_resources().team;
+void enqueue_launch(TailBox::Impl& box, Stream::Impl& stream, Kernel kernel, const cpu::TailCall& call) {
+  const bool on_main = &stream != box.rank_resources().side.get();
+  stream.thread.enqueue([&box, kernel, call, on_main] {
+    cpu::Team& team = *box.rank_resources().team;
     const auto cluster_part = [&](int index, int count) {
-      cpu::Cluster cluster(box->state, index, count, call.layer);
+      cpu::Cluster cluster(box.state, index, count, call.layer);
       kernel(cluster, call);
     };
     // The team belongs to the main stream; a side stream's launch is one cluster on the stream's own thread.
@@ -223,8 +221,7 @@ void check_run(RankRun& run) {
 }
 
 OutView enqueue_run(const RankRun& run) {
-  const auto& box_impl = run.tail->box.impl();
-  auto& box = *box_impl;
+  auto& box = *run.tail->box.impl();
   const CallTracker::Use use(box.tracker, box.rank);
   OutView view{
       reinterpret_cast<const Bf16*>(box.state.view.mine<protocol::Line>(protocol::Region::out, 0, 0, 0)),
@@ -239,15 +236,14 @@ OutView enqueue_run(const RankRun& run) {
   const bool pushed_on_side = box.tracker.is_pushed_on_side();
   const cpu::TailCall call = tail_call(*run.tail, run.call, run.mode);
   if (is_pushed_mode(run.mode)) {
-    if (run.call.routed.form != Form::published)
-      enqueue_launch(box_impl, *box.main, cpu::publish_partials, call);
-    enqueue_launch(box_impl, *box.main, cpu::wave_tail, call);
+    if (run.call.routed.form != Form::published) enqueue_launch(box, *box.main, cpu::publish_partials, call);
+    enqueue_launch(box, *box.main, cpu::wave_tail, call);
     // What the side stream reads of this call has been read before anything later runs on the main stream.
     if (pushed_on_side) box.main->thread.join(box.rank_resources().side->thread);
   } else {
     if (run.mode == Mode::front_poll && run.call.routed.form != Form::published && call.polls_slots)
-      enqueue_launch(box_impl, *box.main, cpu::fill_slots, call);
-    enqueue_launch(box_impl, *box.main, cpu::front_tail, call);
+      enqueue_launch(box, *box.main, cpu::fill_slots, call);
+    enqueue_launch(box, *box.main, cpu::front_tail, call);
   }
   view.call = box.tracker.close();
   return view;

@@ -37,6 +37,11 @@ void check_route(const PollSlots& slots, int token, int k) {
 
 }  // namespace
 
+TailBox::Impl::~Impl() {
+  rank_resources().main->thread.drain();
+  rank_resources().side->thread.drain();
+}
+
 int TailBox::rank() const {
   return impl_->rank;
 }
@@ -55,7 +60,7 @@ void TailBox::take(const OutView& view, std::span<Bf16> destination, const Strea
   runtime::check_buffer("destination", destination.data(), destination.size(),
                         static_cast<std::size_t>(view.batch) * static_cast<std::size_t>(view.hidden), 16);
   impl_->tracker.consume("take", view.call);
-  main->thread.enqueue([box = impl_, batch = view.batch, to = destination.data()] {
+  main->thread.enqueue([box = impl_.get(), batch = view.batch, to = destination.data()] {
     cpu::Cluster cluster(box->state, 0, 1, 0, Serves::last_call);
     cpu::take_rows(cluster, batch, to);
   });

@@ -31,10 +31,15 @@ void StreamThread::enqueue(std::function<void()> work) {
 }
 
 void StreamThread::synchronize() {
+  drain();
+  std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void StreamThread::drain() {
   std::unique_lock lock(mutex_);
   const unsigned long target = enqueued_;
   all_done_.wait(lock, [&] { return done_ >= target; });
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void StreamThread::join(StreamThread& other) {

@@ -27,6 +27,8 @@ class StreamThread {
   void enqueue(std::function<void()> work);
   /// Returns when everything enqueued so far has run; rethrows the first exception that any of it left.
   void synchronize();
+  /// The same, but leaves an exception for the next synchronize.
+  void drain();
   /// Lets this stream wait, in order, for all that is enqueued on `other` now.
   void join(StreamThread& other);
   const std::string& name() const { return name_; }
