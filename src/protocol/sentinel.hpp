@@ -25,7 +25,16 @@ MOETAIL_FN constexpr bool is_empty(u32 word) {
 /// True where any word of the line has not arrived. PTX gives a vector access no single moment: every word
 /// counts.
 MOETAIL_FN bool has_empty(const Line& line) {
+#if defined(__SSE2__) && !defined(__CUDACC__)
+  // The same four comparisons as one, for hosts whose polls are loops over lines.
+  typedef int Words __attribute__((vector_size(16)));
+  typedef long Halves __attribute__((vector_size(16)));
+  const Words empty = __builtin_bit_cast(Words, line) == -1;
+  const Halves halves = __builtin_bit_cast(Halves, empty);
+  return (halves[0] | halves[1]) != 0;
+#else
   return is_empty(line.word[0]) || is_empty(line.word[1]) || is_empty(line.word[2]) || is_empty(line.word[3]);
+#endif
 }
 
 /// What a publisher writes for `word`: the word itself, or NaN, NaN where it happens to be the sentinel.
