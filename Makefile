@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# The verbs of the house. Each one sets up what it needs and is safe to repeat; `make help` lists them.
+# JOBS: compile jobs. ARGS: further flags of run and bench. WERROR=ON: warnings are errors. FUZZ_SECONDS: per target.
+JOBS ?= $(shell nproc)
+ARGS ?=
+WERROR ?= OFF
+FUZZ_SECONDS ?= 60
+
+build_dir := build/cpu
+moetail := $(build_dir)/bin/moetail
+configure = cmake --preset $(1) -D MOETAIL_WERROR=$(WERROR) $(2) >/dev/null
+compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
+# A tree that is already configured keeps its choice about the tests; a new one leaves them out, so that `make run`
+# on a bare machine installs and compiles only what it runs.
+tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
+
+.DEFAULT_GOAL := build
+.PHONY: help build run test bench lint format asan tsan trace fuzz clean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
+
+build: ## the library and the tool moetail
+	@tools/setup.sh build
+	@$(call configure,cpu,$(tests_if_new))
+	@$(call compile,cpu)
+
+run: ## the main job: moetail run $(ARGS)
+	@tools/setup.sh build
+	@$(call configure,cpu,$(tests_if_new))
+	@$(call compile,cpu,--target moetail_cli)
+	@$(moetail) run $(ARGS)
+
+test: ## every test; the last line counts them
+	@tools/setup.sh test
+	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
+	@$(call compile,cpu)
+	@python3 -B tools/run_tests.py
+
+bench: ## moetail bench --engine cpu $(ARGS)
+	@tools/setup.sh bench
+	@$(call configure,cpu,$(tests_if_new))
+	@$(call compile,cpu)
+	@$(moetail) bench --engine cpu $(ARGS)
+
+lint: ## format, clang-tidy, layers, text
+	@tools/setup.sh lint
+	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
+	@python3 -B tools/lint.py --jobs $(JOBS)
+
+format: ## rewrite every source by .clang-format
+	@tools/setup.sh lint
+	@python3 -B tools/lint.py --fix-format
+
+asan tsan trace: ## the tests under a sanitizer, or with the trace on
+	@tools/setup.sh test
+	@$(call configure,$@,-D MOETAIL_TESTS=ON)
+	@$(call compile,$@)
+	@python3 -B tools/run_tests.py --preset $@
+
+fuzz: ## every fuzz target for FUZZ_SECONDS
+	@tools/setup.sh fuzz
+	@$(call configure,fuzz)
+	@$(call compile,fuzz,--target fuzz_targets)
+	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
+
+clean: ## remove everything that was built
+	@rm -rf build
