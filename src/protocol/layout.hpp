@@ -41,39 +41,50 @@ struct RegionSpec {
   const char* reader;
 };
 
-inline constexpr RegionSpec kRegionTable[kRegions] = {
-    {Region::latent, "latent", "bf16", 2, true, true, RowCount::capacity, RowLength::latent,
-     "every rank: its partial, to every rank", "tail"},
-    {Region::shared, "shared", "bf16", 2, true, true, RowCount::capacity, RowLength::shard,
-     "every rank: the reader's columns of its shared partial", "tail"},
-    {Region::out, "out", "bf16", 2, false, false, RowCount::capacity, RowLength::hidden,
-     "every rank: its columns, to every rank", "consumer, which re-arms it"},
-    {Region::recv, "recv", "bf16", 2, true, true, RowCount::capacity, RowLength::chunk,
-     "every rank: the reader's chunk of its partial", "two-shot owner stage"},
-    {Region::gather, "gather", "bf16", 2, true, false, RowCount::capacity, RowLength::latent,
-     "every rank: the sum of its chunk, to every rank", "tail"},
-    {Region::reduced, "reduced", "fp32", 4, true, false, RowCount::capacity, RowLength::latent,
-     "this rank's tail: each row summed once", "the tail's other clusters"},
-    {Region::rows, "rows (G)", "bf16", 2, true, false, RowCount::poll_capacity, RowLength::routes_latent,
-     "this rank's experts", "front_poll"},
-    {Region::weights, "weights (W)", "fp32", 4, true, false, RowCount::poll_capacity, RowLength::routes,
-     "this rank's router", "front_poll"},
-    {Region::polled_shared, "polled shared (S)", "bf16", 2, true, false, RowCount::poll_capacity,
-     RowLength::hidden, "this rank's shared experts", "front_poll"},
-    {Region::header, "header", "u64", 8, true, true, RowCount::one, RowLength::one,
-     "every rank: what it runs, to every rank", "tail, compared"},
-    {Region::control, "control", "u64", 8, false, false, RowCount::one, RowLength::control,
-     "this rank; poison by peers too", "every wait"},
+struct RegionTable {
+  RegionSpec specs[kRegions];
+
+  MOETAIL_FN constexpr const RegionSpec* begin() const { return specs; }
+  MOETAIL_FN constexpr const RegionSpec* end() const { return specs + kRegions; }
 };
 
-MOETAIL_FN constexpr const RegionSpec& spec_of(Region region) {
-  return kRegionTable[static_cast<int>(region)];
+// A function, because device code may not index a constant of namespace scope.
+MOETAIL_FN constexpr RegionTable region_table() {
+  return {{{Region::latent, "latent", "bf16", 2, true, true, RowCount::capacity, RowLength::latent,
+            "every rank: its partial, to every rank", "tail"},
+           {Region::shared, "shared", "bf16", 2, true, true, RowCount::capacity, RowLength::shard,
+            "every rank: the reader's columns of its shared partial", "tail"},
+           {Region::out, "out", "bf16", 2, false, false, RowCount::capacity, RowLength::hidden,
+            "every rank: its columns, to every rank", "consumer, which re-arms it"},
+           {Region::recv, "recv", "bf16", 2, true, true, RowCount::capacity, RowLength::chunk,
+            "every rank: the reader's chunk of its partial", "two-shot owner stage"},
+           {Region::gather, "gather", "bf16", 2, true, false, RowCount::capacity, RowLength::latent,
+            "every rank: the sum of its chunk, to every rank", "tail"},
+           {Region::reduced, "reduced", "fp32", 4, true, false, RowCount::capacity, RowLength::latent,
+            "this rank's tail: each row summed once", "the tail's other clusters"},
+           {Region::rows, "rows (G)", "bf16", 2, true, false, RowCount::poll_capacity,
+            RowLength::routes_latent, "this rank's experts", "front_poll"},
+           {Region::weights, "weights (W)", "fp32", 4, true, false, RowCount::poll_capacity,
+            RowLength::routes, "this rank's router", "front_poll"},
+           {Region::polled_shared, "polled shared (S)", "bf16", 2, true, false, RowCount::poll_capacity,
+            RowLength::hidden, "this rank's shared experts", "front_poll"},
+           {Region::header, "header", "u64", 8, true, true, RowCount::one, RowLength::one,
+            "every rank: what it runs, to every rank", "tail, compared"},
+           {Region::control, "control", "u64", 8, false, false, RowCount::one, RowLength::control,
+            "this rank; poison by peers too", "every wait"}}};
 }
 
-// The constexpr table is only right if it is in the order of the enum.
+inline constexpr RegionTable kRegionTable = region_table();
+
+MOETAIL_FN constexpr RegionSpec spec_of(Region region) {
+  constexpr RegionTable table = region_table();
+  return table.specs[static_cast<int>(region)];
+}
+
+// The table is only right if it is in the order of the enum.
 constexpr bool table_is_in_order() {
   for (int i = 0; i < kRegions; ++i)
-    if (static_cast<int>(kRegionTable[i].region) != i) return false;
+    if (static_cast<int>(kRegionTable.specs[i].region) != i) return false;
   return true;
 }
 static_assert(table_is_in_order());
@@ -143,7 +154,7 @@ MOETAIL_FN constexpr Layout make_layout(const Shape& shape) {
   layout.shape = shape;
   u64 end = 0;
   for (int i = 0; i < kRegions; ++i) {
-    const RegionSpec& spec = kRegionTable[i];
+    const RegionSpec spec = spec_of(static_cast<Region>(i));
     const bool absent = spec.region == Region::gather && !allows_twoshot(shape);
     layout.row_bytes[i] =
         absent ? 0 : row_elements(shape, spec.length) * static_cast<u64>(spec.element_bytes);

@@ -3,11 +3,10 @@
 // CPU engine, the GPU kernels, the race detector and the explorer run this text.
 //
 // A memory policy `Mem` provides, besides what protocol/wait.hpp asks for:
-//   load(const Line*), load(const u32*), load(const u64*)      ordered: a reader sees what its publisher saw
-//   (acquire) store(Line*, Line), store(u32*, u32), store(u64*, u64)     ordered: a publication (release)
-//   arm(Line*), arm(u32*)                                       the sentinel, relaxed: nobody waits for it
-//   add(u64*, u64)                                              ordered read-modify-write, returns the old
-//   value
+//   load(const Line*), load(const u32*), load(const u64*)     ordered: a reader sees what its publisher saw (acquire)
+//   store(Line*, Line), store(u32*, u32), store(u64*, u64)    ordered: a publication (release)
+//   arm(Line*), arm(u32*)                                     the sentinel, relaxed: nobody waits for it
+//   add(u64*, u64)                                            ordered read-modify-write, returns the old value
 #pragma once
 
 #include "protocol/header.hpp"
@@ -46,8 +45,7 @@ MOETAIL_FN constexpr int lines_of(i32 bf16_columns) {
   return bf16_columns / kLineColumns;
 }
 
-// --- publish
-// -------------------------------------------------------------------------------------------------------
+// --- publish ---------------------------------------------------------------------------------------------
 
 /// Stores `lines` lines that hold no sentinel word, because rounding made them or clean_run went over them.
 template <class Mem>
@@ -72,8 +70,7 @@ MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, 
   }
 }
 
-// --- poll
-// ----------------------------------------------------------------------------------------------------------
+// --- poll ------------------------------------------------------------------------------------------------
 
 /// Copies the lines of a run that have arrived, from line `done` on, up to the first that has not. Returns
 /// how many lines of the run are done now. Local memory only: remote memory is never read.
@@ -123,8 +120,7 @@ MOETAIL_FN bool wait_runs(Mem& mem, Spot& spot, Runs& runs) {
   });
 }
 
-// --- re-arm
-// --------------------------------------------------------------------------------------------------------
+// --- re-arm ----------------------------------------------------------------------------------------------
 
 struct Range {
   u64 begin, end;
@@ -154,7 +150,7 @@ MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const R
                                int parts) {
   const int slot = rearm_slot_of(epoch);
   for (int i = 0; i < kRegions; ++i) {
-    const RegionSpec& spec = kRegionTable[i];
+    const RegionSpec spec = spec_of(static_cast<Region>(i));
     if ((record.regions & region_bit(spec.region)) == 0) continue;
     const int sources = spec.per_source ? view.ranks() : 1;
     const u64 rows = spec.rows == RowCount::one ? 1 : static_cast<u64>(record.batch);
@@ -170,8 +166,7 @@ MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const R
   }
 }
 
-// --- header
-// --------------------------------------------------------------------------------------------------------
+// --- header ----------------------------------------------------------------------------------------------
 
 template <class Mem>
 MOETAIL_FN void publish_header(Mem& mem, const BoxView& view, int slot, const Header& header) {
@@ -209,8 +204,7 @@ MOETAIL_FN bool check_headers(Mem& mem, const BoxView& view, int slot, const Hea
   return true;
 }
 
-// --- epoch and record
-// ----------------------------------------------------------------------------------------------
+// --- epoch and record ------------------------------------------------------------------------------------
 
 /// What the re-arm of this call goes by: the previous call's record. The safeguard's control takes the
 /// present call's size.

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one helper every wait goes through: spin, look at the clock and the poison now and then, one last look,
-// fault.
+// The one helper every wait goes through: spin, look at the clock and the poison now and then, one last look, fault.
 //
 // A memory policy `Mem` provides, for waits:
-//   Ticket ticket()                                   taken before each look at the data (a parked reader's
-//   bell count) WaitVerdict pause(spins, ticket, missing, spot)   one spin, or a park until `missing` more
-//   publications may be there;
-//                                                     raises the fault itself where it finds the box poisoned
-//                                                     or aborted
-//   void raise(FaultKind, const Spot&)                first-wins fault record, poison of this box and of the
-//   peers
+//   Ticket ticket()                                    taken before each look at the data: a parked reader's bell count
+//   WaitVerdict pause(spins, ticket, missing, spot)    one spin, or a park until `missing` more publications may be
+//                                                      there; raises the fault where the box is poisoned or aborted
+//   void raise(FaultKind, const Spot&)                 first-wins fault record, poison of this box and of the peers
 #pragma once
 
 #include "protocol/fault.hpp"
