@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "arith_support.hpp"
+#include "tests/arith_support.hpp"
 
 namespace moetail::cpu::test {
 namespace {

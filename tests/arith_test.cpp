@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <set>
 
-#include "arith_support.hpp"
 #include "base/error.hpp"
 #include "engine/cpu/arith_targets.hpp"
+#include "tests/arith_support.hpp"
 
 namespace moetail::cpu::test {
 namespace {

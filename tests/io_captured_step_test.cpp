@@ -56,8 +56,8 @@ StepSpec small_spec(RoutedForm form) {
   spec.layers = {1, 4};
   spec.ranks = 2;
   spec.batch = 3;
-  spec.top_k =
-      3;  // odd, so that the bf16 tensors behind int32 and fp32 ones would lose their alignment in a naive order
+  // Odd, so that the bf16 tensors behind int32 and fp32 ones would lose their alignment in a naive order.
+  spec.top_k = 3;
   spec.latent = 8;
   spec.hidden = 16;
   return spec;

@@ -62,7 +62,8 @@ void write(const std::filesystem::path& path, const std::vector<Content>& conten
   writer.finish();
 }
 
-/// What must hold for every file that was accepted: its tensors fit their shapes and tile the bytes behind the header.
+/// What must hold for every file that was accepted: its tensors fit their shapes and tile the bytes behind
+/// the header.
 void check_views(const SafetensorsFile& file, std::string_view bytes) {
   std::map<std::size_t, std::size_t> extents;  // begin and end of the tensors that have bytes
   for (const Tensor& tensor : file.tensors()) {

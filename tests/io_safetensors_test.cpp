@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the safetensors reader allows, and its rules about whole files. io_safetensors_header_test.cpp has the others.
+// What the safetensors reader allows, and its rules about whole files. io_safetensors_header_test.cpp has the
+// others.
 #include "io/safetensors.hpp"
 
 #include <sys/stat.h>

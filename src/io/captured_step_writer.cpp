@@ -127,6 +127,7 @@ void write_captured_step(const std::filesystem::path& path, const StepSpec& spec
     }
   }
   std::vector<TensorSpec> specs;
+  specs.reserve(pieces.size());
   for (const Piece& piece : pieces) specs.push_back(piece.spec);
   SafetensorsWriter writer(path, specs, metadata_of(spec));
   for (const Piece& piece : pieces) writer.append(piece.spec.name, piece.bytes);

@@ -24,11 +24,12 @@ class StepTensors {
   std::array<const Tensor*, kStepFields.size()> tensors_{};
 };
 
-/// Groups a file's tensors. Every layer has every rank from 0 to num_ranks() - 1, and there is at least one layer.
+/// Groups a file's tensors. Every layer has every rank from 0 to num_ranks() - 1, and there is at least one
+/// layer.
 class StepGroups {
  public:
-  /// Throws Error(Code::file) naming the tensor, layer, rank or metadata value that is wrong and what is accepted. Points
-  /// into `file`, which must outlive the object.
+  /// Throws Error(Code::file) naming the tensor, layer, rank or metadata value that is wrong and what is
+  /// accepted. Points into `file`, which must outlive the object.
   explicit StepGroups(const SafetensorsFile& file);
 
   const std::map<LayerAndRank, StepTensors>& by_rank() const noexcept { return by_rank_; }
@@ -41,8 +42,8 @@ class StepGroups {
   int num_ranks_ = 0;
 };
 
-/// The metadata under `key` as a number from 1 to kMaxIndex, or nothing where there is none. Throws Error(Code::file) if
-/// it is something else.
+/// The metadata under `key` as a number from 1 to kMaxIndex, or nothing where there is none. Throws
+/// Error(Code::file) if it is something else.
 std::optional<int> integer_metadata(const SafetensorsFile& file, const char* key);
 
 }  // namespace moetail::io

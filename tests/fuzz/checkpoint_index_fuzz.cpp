@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target: any bytes as the index of a checkpoint, as a tensor's name and as a list of layers. Either an error or
-// results that hold what the parsers promise; docs/checkpoints.md says how to run it.
+// Fuzz target: any bytes as the index of a checkpoint, as a tensor's name and as a list of layers. Either an
+// error or results that hold what the parsers promise; docs/checkpoints.md says how to run it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

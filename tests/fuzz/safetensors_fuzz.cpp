@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target: any bytes as a safetensors file, and as a captured step if they are one. Either an Error(Code::file) or
-// views that hold what the reader promises; docs/checkpoints.md says how to run it.
+// Fuzz target: any bytes as a safetensors file, and as a captured step if they are one. Either an
+// Error(Code::file) or views that hold what the reader promises; docs/checkpoints.md says how to run it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -108,8 +108,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" __attribute__((weak)) std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size,
                                                               std::size_t max_size);
 
-/// Three times out of four only the header's text is mutated and its length kept right; plain mutations alone would
-/// nearly always end at a length that does not fit.
+/// Three times out of four only the header's text is mutated and its length kept right; plain mutations alone
+/// would nearly always end at a length that does not fit.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
                                                unsigned seed) {
   constexpr std::size_t kLengthBytes = 8;
