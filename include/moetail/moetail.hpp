@@ -41,7 +41,8 @@ class Stream {
   /// Runs `work` on this stream after everything enqueued before it: where a user's own producers and
   /// consumers go.
   void launch(std::function<void()> work) const;
-  /// Returns when everything enqueued so far has run. Throws Code::fault if a launch threw.
+  /// Returns when everything enqueued so far has run. Throws the first Error that a launch threw, or
+  /// Code::fault where it was another exception.
   void synchronize() const;
   /// Waits (in stream order, the host does not wait) until `other` has run everything enqueued on it so far.
   void join(const Stream& other) const;

@@ -79,8 +79,8 @@ Mode resolve_mode(Mode requested, const Shape& shape, int batch, const Policy& p
 
 std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const Stream& requested,
                                                 const char* what) {
-  const auto& standard = box.rank_resources().main;
-  const auto& wanted = requested ? requested.impl() : (box.main ? box.main : standard);
+  const auto& main = box.rank_resources().main;
+  const auto& wanted = requested ? requested.impl() : main;
   if (wanted->rank != box.rank)
     base::bad_argument(fmt::format("{}: stream of rank", what), wanted->rank,
                        fmt::format("a stream of rank {}", box.rank));
@@ -89,9 +89,10 @@ std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const 
         Code::busy,
         "{}: stream = {}: accepted is the box's main stream; the side stream takes push and publish only",
         what, wanted->thread.name());
-  if (box.main && box.main != wanted)
-    base::fail(Code::busy, "{}: stream = {}: accepted is {}, the box's one main stream", what,
-               wanted->thread.name(), box.main->thread.name());
+  if (wanted != main)
+    base::fail(Code::busy,
+               "{}: stream = {} of another world: accepted is {} of its own, the box's one main stream", what,
+               wanted->thread.name(), main->thread.name());
   return wanted;
 }
 

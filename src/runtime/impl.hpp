@@ -43,7 +43,6 @@ struct TailBox::Impl {
   int rank = 0;
   cpu::BoxState state;
   runtime::CallTracker tracker;
-  std::shared_ptr<Stream::Impl> main;  ///< bound by the first call; the only one accepted from then on
 
   /// Launches refer to the box by plain pointer, so that none of them can be its last owner: it outlives what is enqueued.
   ~Impl();
@@ -59,7 +58,7 @@ struct PreparedTail::Impl {
 
 namespace runtime {
 
-/// The box's main stream for a call that names `requested` (empty: the world's). Throws Code::busy for a second main stream.
+/// The box's main stream, which a call may name as `requested` or leave empty. Throws Code::busy for any other stream.
 std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const Stream& requested,
                                                 const char* what);
 

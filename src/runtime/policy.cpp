@@ -33,7 +33,12 @@ int Policy::front_limit(int ranks) const {
 Policy Policy::load(const std::string& path) {
   std::ifstream file(path);
   if (!file) base::fail(Code::file, "policy file {}: cannot be read", path);
-  const auto json = nlohmann::json::parse(file, nullptr, false);
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(file, nullptr, false);
+  } catch (const std::ios_base::failure&) {  // a directory opens like a file
+    base::fail(Code::file, "policy file {}: cannot be read", path);
+  }
   if (json.is_discarded() || !json.is_object())
     base::fail(Code::file, "policy file {}: not a JSON object", path);
   Policy policy;

@@ -183,10 +183,9 @@ void enqueue_launch(TailBox::Impl& box, Stream::Impl& stream, Kernel kernel, con
       kernel(cluster, call);
     };
     // The team belongs to the main stream; a side stream's launch is one cluster on the stream's own thread.
-    if (on_main)
-      team.run([&](int index) { cluster_part(index, team.clusters()); });
-    else
-      cluster_part(0, 1);
+    if (!on_main) return cluster_part(0, 1);
+    box.state.layer = call.layer;
+    team.run([&](int index) { cluster_part(index, team.clusters()); });
   });
 }
 
@@ -231,19 +230,19 @@ OutView enqueue_run(const RankRun& run) {
       0,
       &box};
   if (run.call.batch == 0) return view;
-  box.main = check_main_stream(box, run.call.stream, run.what);
+  const auto main = check_main_stream(box, run.call.stream, run.what);
   box.tracker.open(run.what, run.tail.get(), run.call.batch, run.call.mode, run.mode);
   const bool pushed_on_side = box.tracker.is_pushed_on_side();
   const cpu::TailCall call = tail_call(*run.tail, run.call, run.mode);
   if (is_pushed_mode(run.mode)) {
-    if (run.call.routed.form != Form::published) enqueue_launch(box, *box.main, cpu::publish_partials, call);
-    enqueue_launch(box, *box.main, cpu::wave_tail, call);
+    if (run.call.routed.form != Form::published) enqueue_launch(box, *main, cpu::publish_partials, call);
+    enqueue_launch(box, *main, cpu::wave_tail, call);
     // What the side stream reads of this call has been read before anything later runs on the main stream.
-    if (pushed_on_side) box.main->thread.join(box.rank_resources().side->thread);
+    if (pushed_on_side) main->thread.join(box.rank_resources().side->thread);
   } else {
     if (run.mode == Mode::front_poll && run.call.routed.form != Form::published && call.polls_slots)
-      enqueue_launch(box, *box.main, cpu::fill_slots, call);
-    enqueue_launch(box, *box.main, cpu::front_tail, call);
+      enqueue_launch(box, *main, cpu::fill_slots, call);
+    enqueue_launch(box, *main, cpu::front_tail, call);
   }
   view.call = box.tracker.close();
   return view;

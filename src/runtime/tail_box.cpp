@@ -61,7 +61,7 @@ void TailBox::take(const OutView& view, std::span<Bf16> destination, const Strea
                         static_cast<std::size_t>(view.batch) * static_cast<std::size_t>(view.hidden), 16);
   impl_->tracker.consume("take", view.call);
   main->thread.enqueue([box = impl_.get(), batch = view.batch, to = destination.data()] {
-    cpu::Cluster cluster(box->state, 0, 1, 0, Serves::last_call);
+    cpu::Cluster cluster(box->state, 0, 1, box->state.layer, Serves::last_call);
     cpu::take_rows(cluster, batch, to);
   });
 }
@@ -114,7 +114,8 @@ void fill_shared(const PollSlots& slots, int token, std::span<const Bf16> row) {
 bool consume_row(const OutConsumer& consumer, int token, std::span<Bf16> row) {
   check_token(token, consumer.batch);
   check_row("row", row, consumer.box.layout.shape.hidden);
-  cpu::Cluster cluster(state_of(consumer.engine), 0, 1, 0, Serves::last_call);
+  cpu::BoxState& state = state_of(consumer.engine);
+  cpu::Cluster cluster(state, 0, 1, state.layer, Serves::last_call);
   return cpu::consume_out_row(cluster, token, row.data());
 }
 

@@ -39,10 +39,28 @@ const World::Impl::Rank& rank_of(const World::Impl& impl, int rank) {
   return impl.ranks[static_cast<std::size_t>(rank)];
 }
 
+/// Waits for one stream. What a launch threw comes back as an Error.
+void wait_for_stream(Stream::Impl& stream) {
+  try {
+    stream.thread.synchronize();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    base::fail(Code::fault, "stream {}: a launch threw: {}", stream.thread.name(), error.what());
+  } catch (...) {
+    base::fail(Code::fault, "stream {}: a launch threw what is no std::exception", stream.thread.name());
+  }
+}
+
 void wait_for_streams(const World::Impl& impl) {
+  // All of them come to rest before any of them complains.
   for (const auto& rank : impl.ranks) {
-    rank.main->thread.synchronize();
-    rank.side->thread.synchronize();
+    rank.main->thread.drain();
+    rank.side->thread.drain();
+  }
+  for (const auto& rank : impl.ranks) {
+    wait_for_stream(*rank.main);
+    wait_for_stream(*rank.side);
   }
 }
 
@@ -64,7 +82,7 @@ void Stream::launch(std::function<void()> work) const {
 
 void Stream::synchronize() const {
   if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  impl_->thread.synchronize();
+  wait_for_stream(*impl_);
 }
 
 void Stream::join(const Stream& other) const {
@@ -174,11 +192,16 @@ void World::recover(std::span<TailBox> boxes) const {
   if (boxes.size() != static_cast<std::size_t>(local_ranks()))
     base::bad_argument("boxes: size", boxes.size(),
                        fmt::format("{}, all boxes of one make_boxes", local_ranks()));
-  for (const TailBox& box : boxes)
+  std::vector<bool> seen(boxes.size(), false);
+  for (const TailBox& box : boxes) {
     if (box.impl()->heap != boxes[0].impl()->heap || box.impl()->world != impl_)
       base::bad_argument(fmt::format("boxes: rank {}", box.rank()),
                          static_cast<const void*>(box.impl().get()),
                          "boxes that one make_boxes of this world returned");
+    if (seen[static_cast<std::size_t>(box.rank())])
+      base::bad_argument("boxes: rank", box.rank(), "each local rank once");
+    seen[static_cast<std::size_t>(box.rank())] = true;
+  }
   wait_for_streams(*impl_);
   for (TailBox& box : boxes) {
     const runtime::CallTracker::Use use(box.impl()->tracker, box.rank());
