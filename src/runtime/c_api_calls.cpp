@@ -27,7 +27,7 @@ Routed routed_of(const moetail_call& call) {
   return routed;
 }
 
-RankCall rank_call_of(const moetail_call& given, const WorldKeeper& keeper) {
+RankCall rank_call_of(const moetail_call& given) {
   checked("call", &given);
   RankCall rank_call;
   rank_call.tail = &body_of("tail", given.tail).tail;
@@ -37,7 +37,7 @@ RankCall rank_call_of(const moetail_call& given, const WorldKeeper& keeper) {
   call.routed = routed_of(given);
   call.shared = buffer("shared", given.shared, given.shared_count);
   call.residual = buffer("residual", given.residual, given.residual_count);
-  call.stream = stream_of(given.stream, keeper);
+  call.stream = stream_of(given.stream);
   return rank_call;
 }
 
@@ -107,7 +107,7 @@ moetail_status moetail_tail_push(moetail_tail* tail, const moetail_bf16* shared,
   return c_api::guarded([&] {
     const auto& body = c_api::body_of("tail", tail);
     body.tail.push(c_api::buffer("shared", shared, shared_count), batch, c_api::mode_of(mode),
-                   c_api::stream_of(stream, *body.keeper));
+                   c_api::stream_of(stream));
   });
 }
 
@@ -142,7 +142,7 @@ moetail_status moetail_world_run(moetail_world* world, const moetail_call* calls
     rank_calls.reserve(num_calls);
     for (uint64_t i = 0; i < num_calls; ++i) {
       c_api::checked("view", &views[i]);
-      rank_calls.push_back(c_api::rank_call_of(calls[i], keeper));
+      rank_calls.push_back(c_api::rank_call_of(calls[i]));
     }
     const auto made = keeper.world().run(rank_calls);
     for (uint64_t i = 0; i < num_calls; ++i) {
@@ -158,7 +158,7 @@ moetail_status moetail_box_take(moetail_box* box, const moetail_out_view* view, 
   return c_api::guarded([&] {
     const auto& body = c_api::body_of("box", box);
     body.box.take(c_api::view_of(view), c_api::buffer("destination", destination, destination_count),
-                  c_api::stream_of(stream, *body.keeper));
+                  c_api::stream_of(stream));
   });
 }
 
@@ -167,7 +167,7 @@ moetail_status moetail_box_consumer(moetail_box* box, const moetail_out_view* vi
   return c_api::guarded([&] {
     const auto& body = c_api::body_of("box", box);
     c_api::checked("consumer", consumer);
-    const auto given = body.box.consumer(c_api::view_of(view), c_api::stream_of(stream, *body.keeper));
+    const auto given = body.box.consumer(c_api::view_of(view), c_api::stream_of(stream));
     *consumer = {consumer->size, consumer->version, box, given.call, given.batch, 0};
   });
 }

@@ -88,8 +88,8 @@ class Pool {
   Place* last_free_ = nullptr;
 };
 
-/// Shared by all handles of one world. The last of them to go ends here, on the caller's thread: the streams are idle
-/// before any box is freed, so that no stream's thread is left with the task to end itself.
+/// Shared by all handles of one world. The last of them to go ends here, on the caller's thread: functions that are
+/// still on a stream find all stream handles live, because these are released when the streams are idle.
 class WorldKeeper {
  public:
   explicit WorldKeeper(World world);
@@ -103,6 +103,7 @@ class WorldKeeper {
 
  private:
   moetail_stream* stream(int rank, std::size_t which) const;
+  void release_streams();
 
   World world_;
   std::vector<moetail_stream*> streams_;  // [rank][main, side]
@@ -113,9 +114,7 @@ struct WorldBody {
 };
 struct StreamBody {
   Stream stream;
-  const WorldKeeper* keeper;  ///< outlives the handle
 };
-// In the next two the keeper goes first, because members are destroyed in reverse order.
 struct BoxBody {
   TailBox box;
   std::shared_ptr<WorldKeeper> keeper;
@@ -157,9 +156,10 @@ typename H::Body& body_of(const char* name, H* handle) {
   return *handle->body;
 }
 
-/// The stream that a call named, or the empty one, which stands for the rank's main stream. Throws
-/// Code::invalid_argument for a stream of another world.
-Stream stream_of(moetail_stream* stream, const WorldKeeper& keeper);
+/// The stream that a call named, or the empty one, which stands for the rank's main stream.
+inline Stream stream_of(moetail_stream* stream) {
+  return stream == nullptr ? Stream() : body_of("stream", stream).stream;
+}
 
 /// Throws Code::invalid_argument unless `count` is the number of local ranks.
 inline void check_count(const char* name, std::uint64_t count, const World& world) {

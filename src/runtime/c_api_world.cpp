@@ -48,32 +48,35 @@ moetail_world* add_world(World world) {
 WorldKeeper::WorldKeeper(World world) : world_(std::move(world)) {
   auto& pool = Pool<moetail_stream>::instance();
   streams_.reserve(2 * static_cast<std::size_t>(world_.local_ranks()));
-  for (int rank = 0; rank < world_.local_ranks(); ++rank) {
-    streams_.push_back(pool.add({world_.main_stream(rank), this}));
-    streams_.push_back(pool.add({world_.side_stream(rank), this}));
+  try {
+    for (int rank = 0; rank < world_.local_ranks(); ++rank) {
+      streams_.push_back(pool.add({world_.main_stream(rank)}));
+      streams_.push_back(pool.add({world_.side_stream(rank)}));
+    }
+  } catch (...) {
+    release_streams();
+    throw;
   }
 }
 
 WorldKeeper::~WorldKeeper() {
   for (moetail_stream* stream : streams_) {
-    // What a caller's function threw has no one left to be told to.
-    static_cast<void>(guarded([&] { stream->body->stream.synchronize(); }));
-    Pool<moetail_stream>::instance().release(stream);
+    try {
+      stream->body->stream.synchronize();
+    } catch (...) {  // what a caller's function threw has no one left to be told to
+    }
   }
+  release_streams();
+}
+
+void WorldKeeper::release_streams() {
+  for (moetail_stream* stream : streams_) Pool<moetail_stream>::instance().release(stream);
 }
 
 moetail_stream* WorldKeeper::stream(int rank, std::size_t which) const {
   if (rank < 0 || rank >= world_.local_ranks())
     base::bad_argument("rank", rank, fmt::format("0 to {}", world_.local_ranks() - 1));
   return streams_[2 * static_cast<std::size_t>(rank) + which];
-}
-
-Stream stream_of(moetail_stream* stream, const WorldKeeper& keeper) {
-  if (stream == nullptr) return {};
-  const StreamBody& body = body_of("stream", stream);
-  if (body.keeper != &keeper)
-    base::bad_argument("stream", static_cast<const void*>(stream), "a stream of the same world");
-  return body.stream;
 }
 
 }  // namespace moetail::c_api
@@ -148,13 +151,7 @@ moetail_status moetail_world_recover(moetail_world* world, moetail_box* const* b
     c_api::check_out("boxes", boxes);
     c_api::check_count("num_boxes", num_boxes, keeper->world());
     std::vector<moetail::TailBox> all;
-    std::vector<bool> seen(num_boxes, false);
-    for (uint64_t i = 0; i < num_boxes; ++i) {
-      all.push_back(c_api::body_of("boxes", boxes[i]).box);
-      const auto rank = static_cast<std::size_t>(all.back().rank());
-      if (seen.at(rank)) base::bad_argument("boxes: rank", rank, "each local rank once");
-      seen[rank] = true;
-    }
+    for (uint64_t i = 0; i < num_boxes; ++i) all.push_back(c_api::body_of("boxes", boxes[i]).box);
     keeper->world().recover(all);
   });
 }
@@ -183,13 +180,7 @@ moetail_status moetail_stream_launch(moetail_stream* stream, void (*work)(void*)
     if (work == nullptr) base::bad_argument("work", "null", "a function");
     body.stream.launch([work, context] {
       const c_api::OnStream mark;
-      try {
-        work(context);
-      } catch (const std::exception& error) {
-        base::fail(Code::fault, "a function launched on a stream threw: {}", error.what());
-      } catch (...) {
-        base::fail(Code::fault, "a function launched on a stream threw what is not a std::exception");
-      }
+      work(context);
     });
   });
 }
