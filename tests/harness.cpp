@@ -2,6 +2,10 @@
 #include "tests/harness.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "verify/exact.hpp"
 
@@ -12,14 +16,25 @@ std::size_t count(int a, int b) {
   return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
 }
 
-World make_world(const Shape& shape, const WorldOptions& options) {
-  return shape.ranks == 1 ? World::single(options) : World::virtual_ranks(shape.ranks, options);
+World make_world(const Shape& shape, const HarnessOptions& options) {
+  WorldOptions world = options.world;
+  if (!options.policy.empty()) {
+    world.policy_file = (std::filesystem::temp_directory_path() / "moetail-policy-XXXXXX").string();
+    close(mkstemp(world.policy_file.data()));
+    std::ofstream(world.policy_file) << options.policy;
+  }
+  const World made = shape.ranks == 1 ? World::single(world) : World::virtual_ranks(shape.ranks, world);
+  if (!options.policy.empty()) std::filesystem::remove(world.policy_file);
+  return made;
 }
 
 }  // namespace
 
 Harness::Harness(const Shape& shape, const HarnessOptions& options)
-    : shape_(shape), world_(make_world(shape, options.world)), boxes_(world_.make_boxes(shape)) {
+    : Harness(make_world(shape, options), shape, options) {}
+
+Harness::Harness(const World& world, const Shape& shape, const HarnessOptions& options)
+    : shape_(shape), world_(world), boxes_(world_.make_boxes(shape)) {
   for (int layer = 0; layer < options.layers; ++layer)
     weights_.push_back(verify::make_layer(shape, options.seed, layer, 1));
   for (int layer = 0; layer < options.layers; ++layer) {
@@ -32,7 +47,18 @@ Harness::Harness(const Shape& shape, const HarnessOptions& options)
   }
 }
 
-const verify::CallInputs& Harness::make_inputs(int batch, const CallOptions& options) {
+Harness::~Harness() {
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    for (const Stream& stream : {world_.main_stream(rank), world_.side_stream(rank)}) {
+      try {
+        stream.synchronize();
+      } catch (const std::exception&) {  // the test has seen it or does not want it
+      }
+    }
+  }
+}
+
+verify::CallInputs& Harness::make_inputs(int batch, const CallOptions& options) {
   inputs_.push_back(std::make_unique<verify::CallInputs>(
       verify::make_inputs(shape_, batch, options.seed, options.layer, options.inputs)));
   return *inputs_.back();
@@ -89,32 +115,53 @@ void Harness::feed(int rank, int batch, const verify::CallInputs& inputs, const 
   });
 }
 
-Outputs& Harness::enqueue(int batch, const verify::CallInputs& inputs, const CallOptions& options) {
+RankCall Harness::prepare_rank(int rank, int batch, const verify::CallInputs& inputs,
+                               const CallOptions& options) {
+  const verify::RankInput& input = inputs.ranks[static_cast<std::size_t>(rank)];
+  PreparedTail& prepared = tail(rank, options.layer);
+  const std::size_t rows = count(batch, shape_.hidden);
+  Call call;
+  call.batch = batch;
+  call.mode = options.mode;
+  call.routed = routed_of(input, batch);
+  if (input.residual != nullptr) call.residual = {input.residual, rows};
+  const bool own_slots = options.mode == Mode::front_poll && input.form == Form::published;
+  if (!own_slots)
+    prepared.push({input.shared, rows}, batch, options.mode,
+                  options.side_push ? world_.side_stream(rank) : Stream());
+  if (input.form == Form::published) feed(rank, batch, inputs, options);
+  return {&prepared, call};
+}
+
+std::vector<RankCall> Harness::prepare(int batch, const verify::CallInputs& inputs,
+                                       const CallOptions& options) {
   std::vector<RankCall> calls;
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    const verify::RankInput& input = inputs.ranks[static_cast<std::size_t>(rank)];
-    PreparedTail& prepared = tail(rank, options.layer);
-    const std::size_t rows = count(batch, shape_.hidden);
-    Call call;
-    call.batch = batch;
-    call.mode = options.mode;
-    call.routed = routed_of(input, batch);
-    if (input.residual != nullptr) call.residual = {input.residual, rows};
-    const bool own_slots = options.mode == Mode::front_poll && input.form == Form::published;
-    if (!own_slots)
-      prepared.push({input.shared, rows}, batch, options.mode,
-                    options.side_push ? world_.side_stream(rank) : Stream());
-    if (input.form == Form::published) feed(rank, batch, inputs, options);
-    calls.push_back({&prepared, call});
-  }
-  const auto views = world_.run(calls);
+  for (int rank = 0; rank < shape_.ranks; ++rank) calls.push_back(prepare_rank(rank, batch, inputs, options));
+  return calls;
+}
+
+Outputs& Harness::consume(const std::vector<OutView>& views, const CallOptions& options) {
   outputs_.push_back(std::make_unique<Outputs>());
   Outputs& outputs = *outputs_.back();
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    outputs.emplace_back(count(batch, shape_.hidden));
-    boxes_[static_cast<std::size_t>(rank)].take(views[static_cast<std::size_t>(rank)], outputs.back());
+  const auto hidden = static_cast<std::size_t>(shape_.hidden);
+  for (const OutView& view : views) outputs.emplace_back(count(view.batch, view.hidden));
+  for (std::size_t rank = 0; rank < views.size(); ++rank) {
+    if (!options.consume_in_place) {
+      boxes_[rank].take(views[rank], outputs[rank]);
+      continue;
+    }
+    const OutConsumer consumer = boxes_[rank].consumer(views[rank]);
+    world_.main_stream(static_cast<int>(rank)).launch([consumer, hidden, rows = outputs[rank].data()] {
+      // Last row first: the order of rows is the consumer's own affair.
+      for (int token = consumer.batch - 1; token >= 0; --token)
+        consume_row(consumer, token, {rows + static_cast<std::size_t>(token) * hidden, hidden});
+    });
   }
   return outputs;
+}
+
+Outputs& Harness::enqueue(int batch, const verify::CallInputs& inputs, const CallOptions& options) {
+  return consume(world_.run(prepare(batch, inputs, options)), options);
 }
 
 Outputs Harness::run(int batch, const CallOptions& options) {
@@ -131,17 +178,24 @@ verify::Expectation Harness::expect(int batch, const verify::CallInputs& inputs,
   return verify::expect(problem, {}, verify::RankSum::float64, 1);
 }
 
+std::string Harness::judge(int batch, const verify::CallInputs& inputs, const CallOptions& options,
+                           const Outputs& outputs) const {
+  std::string text;
+  const auto rows = verify::check_rows(expect(batch, inputs, options), outputs[0]);
+  if (!rows.passes()) text += rows.text() + "\n";
+  for (int rank = 1; rank < shape_.ranks; ++rank) {
+    const auto bits =
+        verify::compare_bits(outputs[0], outputs[static_cast<std::size_t>(rank)], shape_.hidden, rank);
+    if (!bits.passes()) text += bits.text() + "\n";
+  }
+  return text;
+}
+
 std::vector<Bf16> Harness::check(int batch, const CallOptions& options) {
   const auto& inputs = make_inputs(batch, options);
   const Outputs& outputs = enqueue(batch, inputs, options);
   world_.synchronize();
-  const auto rows = verify::check_rows(expect(batch, inputs, options), outputs[0]);
-  EXPECT_TRUE(rows.passes()) << rows.text();
-  for (int rank = 1; rank < shape_.ranks; ++rank) {
-    const auto bits =
-        verify::compare_bits(outputs[0], outputs[static_cast<std::size_t>(rank)], shape_.hidden, rank);
-    EXPECT_TRUE(bits.passes()) << bits.text();
-  }
+  EXPECT_EQ(judge(batch, inputs, options, outputs), "");
   return outputs[0];
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole group on CPU ranks for tests: weights and inputs from a seed, one call of all ranks, every rank's output row.
+// A whole group on CPU ranks for tests: weights and inputs from a seed, one call of all ranks, every rank's
+// output row.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "moetail/moetail.hpp"
@@ -22,6 +23,7 @@ struct HarnessOptions {
   int layers = 1;
   WorldOptions world;
   std::uint64_t seed = 1;
+  std::string policy = {};  ///< text of a policy file; empty: none
 };
 
 /// How one call is made; the defaults are a plain call of the expanded form.
@@ -31,13 +33,17 @@ struct CallOptions {
   std::uint64_t seed = 1;
   int layer = 0;  ///< index into the harness's layers
   bool side_push = false;
-  bool feeds_itself =
-      false;  ///< published form: the harness's own producers deliver through the door's functions
+  bool consume_in_place = false;  ///< consumer() and consume_row instead of take
 };
 
 class Harness {
  public:
   explicit Harness(const Shape& shape, const HarnessOptions& options = {});
+  /// On a world that others use too; `options.world` and `options.policy` are not read.
+  Harness(const World& world, const Shape& shape, const HarnessOptions& options = {});
+  ~Harness();  ///< waits until nothing runs any more: launches read what the harness owns
+  Harness(const Harness&) = delete;
+  Harness& operator=(const Harness&) = delete;
 
   const Shape& shape() const { return shape_; }
   const World& world() const { return world_; }
@@ -45,23 +51,33 @@ class Harness {
   PreparedTail& tail(int rank, int layer = 0) {
     return tails_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(rank)];
   }
+  verify::LayerWeights& weights(int layer = 0) { return weights_[static_cast<std::size_t>(layer)]; }
   const verify::LayerWeights& weights(int layer = 0) const {
     return weights_[static_cast<std::size_t>(layer)];
   }
 
-  /// Inputs of a call; they live as long as the harness, because launches read them later.
-  const verify::CallInputs& make_inputs(int batch, const CallOptions& options);
+  /// Inputs of a call, which may be edited before it; they live as long as the harness, because launches read
+  /// them later.
+  verify::CallInputs& make_inputs(int batch, const CallOptions& options);
   /// Enqueues one call of all ranks on `inputs`; the outputs are complete after world().synchronize().
   Outputs& enqueue(int batch, const verify::CallInputs& inputs, const CallOptions& options);
+  /// The three parts of enqueue: pushes and producers; the door's run; the consumers.
+  std::vector<RankCall> prepare(int batch, const verify::CallInputs& inputs, const CallOptions& options);
+  RankCall prepare_rank(int rank, int batch, const verify::CallInputs& inputs, const CallOptions& options);
+  Outputs& consume(const std::vector<OutView>& views, const CallOptions& options);
   /// make_inputs, enqueue, synchronize.
   Outputs run(int batch, const CallOptions& options);
 
   /// What the oracle says of the call.
   verify::Expectation expect(int batch, const verify::CallInputs& inputs, const CallOptions& options) const;
-  /// run, then every check: the oracle on rank 0's rows and equal bits on all ranks. Reports through GoogleTest. Returns rank 0's rows.
+  /// Every check of a call's outputs: the oracle on rank 0's rows and equal bits on all ranks. Empty where
+  /// they pass.
+  std::string judge(int batch, const verify::CallInputs& inputs, const CallOptions& options,
+                    const Outputs& outputs) const;
+  /// run and judge. Reports through GoogleTest. Returns rank 0's rows.
   std::vector<Bf16> check(int batch, const CallOptions& options);
 
-  /// Installs test hooks in every rank's engine state.
+  /// Installs test hooks in every rank's engine state; null takes them out. Only while nothing runs.
   void set_hooks(cpu::Hooks* hooks);
   cpu::BoxState& state(int rank) { return boxes_[static_cast<std::size_t>(rank)].impl()->state; }
 
