@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks of a step.
+#include "cli/judge.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "verify/hash.hpp"
+#include "verify/oracle.hpp"
+
+namespace moetail::cli {
+namespace {
+
+// The inputs of tokens from `first` on, as a smaller call has them. Permuted rows stay where the map says.
+verify::RankInput from_token(const verify::RankInput& input, const Shape& shape, int first, int num_tokens) {
+  const std::ptrdiff_t latent_offset = static_cast<std::ptrdiff_t>(first) * shape.latent;
+  const std::ptrdiff_t hidden_offset = static_cast<std::ptrdiff_t>(first) * shape.hidden;
+  const std::ptrdiff_t route_offset = static_cast<std::ptrdiff_t>(first) * input.top_k;
+  verify::RankInput part = input;
+  if (input.map != nullptr) {
+    part.map += route_offset;
+  } else if (input.rows != nullptr) {
+    part.rows += latent_offset * input.top_k;
+    part.num_rows = num_tokens * input.top_k;
+  }
+  if (input.weights != nullptr) {
+    const std::ptrdiff_t size = input.weight_type == WeightType::fp32 ? sizeof(float) : sizeof(Bf16);
+    part.weights = static_cast<const std::byte*>(input.weights) + route_offset * size;
+  }
+  if (input.partial != nullptr) part.partial += latent_offset;
+  part.shared += hidden_offset;
+  if (input.residual != nullptr) part.residual += hidden_offset;
+  return part;
+}
+
+std::uint64_t hash_of(std::uint64_t hash, std::span<const Bf16> bits) {
+  for (const Bf16 word : bits) hash = verify::mix64(hash + word + 1);
+  return hash;
+}
+
+}  // namespace
+
+Judge::Judge(std::span<const LayerWeights> weights, const Inputs& inputs, Mode mode, int steps)
+    : weights_(weights), inputs_(inputs), twoshot_(mode == Mode::twoshot), steps_(steps) {
+  const InputSpec& spec = inputs.spec();
+  checks_.rows_total =
+      static_cast<std::uint64_t>(steps) * weights.size() * static_cast<std::uint64_t>(spec.batch);
+  const std::size_t rows = weights.size() * static_cast<std::size_t>(spec.batch);
+  for (auto& rows_of_step : earlier_) rows_of_step.resize(rows * static_cast<std::size_t>(spec.shape.hidden));
+}
+
+void Judge::check_step(const StepOutput& output, int step) {
+  const int num_layers = static_cast<int>(weights_.size());
+  const int batch = inputs_.spec().batch;
+  const bool whole = step == 0 || step == steps_ - 1;
+  for (int position = 0; position < num_layers; ++position) {
+    const std::span<const Bf16> rows = output.output(position, 0);
+    compare_ranks(output, step, position);
+    compare_repeat(rows, step, position);
+    if (whole) compare_with_oracle(rows, step, position, 0, batch);
+    if (step >= steps_ - 2) checks_.output_hash = hash_of(checks_.output_hash, rows);
+  }
+  if (whole) return;
+  const std::uint64_t num_rows = static_cast<std::uint64_t>(num_layers) * static_cast<std::uint64_t>(batch);
+  // Neighbours of a random start, spread over the step: none is taken twice.
+  const std::uint64_t start =
+      verify::mix64(inputs_.spec().seed + static_cast<std::uint64_t>(step)) % num_rows;
+  const std::uint64_t count = std::min<std::uint64_t>(kSampledRows, num_rows);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const int row = static_cast<int>((start + i * num_rows / count) % num_rows);
+    const int position = row / batch;
+    compare_with_oracle(output.output(position, 0), step, position, row % batch, 1);
+  }
+}
+
+std::string Judge::place(int step, int position) const {
+  return fmt::format("step {}, layer {}", step, weights_[static_cast<std::size_t>(position)].layer);
+}
+
+void Judge::compare_ranks(const StepOutput& output, int step, int position) {
+  const std::span<const Bf16> first = output.output(position, 0);
+  std::vector<std::span<const Bf16>> ranks{first};
+  bool equal = true;
+  for (int rank = 1; rank < inputs_.spec().shape.ranks; ++rank) {
+    ranks.push_back(output.output(position, rank));
+    equal = equal && std::ranges::equal(first, ranks.back());
+  }
+  if (equal) return;
+  checks_.ranks_equal = false;
+  checks_.note_mismatch(fmt::format("{}: ranks differ from rank 0: {}", place(step, position),
+                                    verify::compare_ranks(ranks, inputs_.spec().shape.hidden).text()));
+}
+
+void Judge::compare_repeat(std::span<const Bf16> rows, int step, int position) {
+  const std::span<Bf16> earlier = std::span(earlier_[static_cast<std::size_t>(step % 2)])
+                                      .subspan(static_cast<std::size_t>(position) * rows.size(), rows.size());
+  if (step >= 2 && !std::ranges::equal(rows, earlier)) {
+    checks_.repeat_equal = false;
+    checks_.note_mismatch(
+        fmt::format("{}: differs from step {} with the same inputs: {}", place(step, position), step - 2,
+                    verify::compare_bits(earlier, rows, inputs_.spec().shape.hidden).text()));
+  }
+  std::ranges::copy(rows, earlier.begin());
+}
+
+void Judge::compare_with_oracle(std::span<const Bf16> rows, int step, int position, int first_token,
+                                int num_tokens) {
+  const Shape& shape = inputs_.spec().shape;
+  const LayerWeights& layer = weights_[static_cast<std::size_t>(position)];
+  std::vector<verify::RankInput> ranks;
+  for (const verify::RankInput& input : inputs_.ranks(inputs_.set_of(position, step)))
+    ranks.push_back(from_token(input, shape, first_token, num_tokens));
+  const verify::Problem problem{shape, num_tokens, twoshot_, ranks, layer.up_proj.data(), layer.norm.data()};
+  const std::size_t hidden = static_cast<std::size_t>(shape.hidden);
+  const verify::RowReport report = verify::check_rows(
+      verify::expect(problem), rows.subspan(static_cast<std::size_t>(first_token) * hidden,
+                                            static_cast<std::size_t>(num_tokens) * hidden));
+  checks_.rows_checked += static_cast<std::uint64_t>(report.rows);
+  if (report.ratio > checks_.worst_ratio) {
+    checks_.worst_ratio = report.ratio;
+    checks_.worst_error = report.error;
+    checks_.worst_bound = report.bound;
+    checks_.worst_step = step;
+    checks_.worst_layer = layer.layer;
+    checks_.worst_token = first_token + report.worst_token;
+  }
+  if (report.passes()) return;
+  checks_.within_bound = false;
+  checks_.note_mismatch(
+      fmt::format("{}, tokens from {}: {}", place(step, position), first_token, report.text()));
+}
+
+}  // namespace moetail::cli

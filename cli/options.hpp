@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line says, as values: one struct for each group of flags, and the functions that add a group to a subcommand.
+// Flags are checked one by one here; rules that join several of them are the library's.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "moetail/policy.hpp"
+
+namespace moetail::cli {
+
+/// --hidden, --latent, --top-k, --capacity, --eps. What is not given is Kimi K3's, or comes from the user's files.
+struct ShapeOptions {
+  std::optional<int> hidden, latent, top_k, capacity;
+  std::optional<float> eps;
+
+  /// A shape of T = `ranks` with these sizes and K3's others. Not checked: make_plan does that.
+  Shape shape(int ranks) const;
+};
+
+/// --tp, --batch, --mode, --form, --residual, --weights-dtype, --policy: what is called. Several values of the first three
+/// make several configurations, every combination of them.
+struct CallOptions {
+  std::optional<std::vector<int>> ranks;    ///< default 8
+  std::optional<std::vector<int>> batches;  ///< default 4
+  std::vector<Mode> modes = {Mode::automatic};
+  std::optional<Form> form;  ///< default: rows
+  std::optional<WeightType> weights;
+  bool residual = false;
+  std::string policy_file;
+};
+
+enum class WorldKind : int { virtual_ranks, replay };
+
+/// --engine, --world, --deadline, --seed, --json, --quiet: how it is called and what is reported.
+struct SessionOptions {
+  Engine engine = Engine::automatic;
+  WorldKind world = WorldKind::virtual_ranks;
+  std::optional<double> deadline_seconds;
+  std::uint64_t seed = 1;
+  std::string json_file;  ///< "-": stdout; empty: none
+  bool quiet = false;
+  std::vector<std::string> command_line;  ///< as the shell gave it, for the report
+
+  WorldOptions world_options(const std::string& policy_file) const;
+  /// Throws Code::unsupported where this build cannot do what --engine or --world ask for.
+  void check_supported() const;
+};
+
+/// --layers: a number of layers of synthetic weights, or layers by their index in a checkpoint.
+struct RunOptions {
+  ShapeOptions shape;
+  CallOptions call;
+  SessionOptions session;
+  std::string layers;      ///< empty: 16 synthetic layers, or all that the checkpoint has
+  std::string checkpoint;  ///< directory or file; empty: synthetic weights
+  std::string inputs;      ///< captured step; empty: synthetic inputs
+  int steps = 12;
+};
+
+struct BenchOptions {
+  ShapeOptions shape;
+  CallOptions call;  ///< batches: 1, 2, 4, 8, 16 where none are given
+  SessionOptions session;
+  std::string layers;    ///< number of synthetic layers; empty: 16
+  int rounds = 20;       ///< of one step of ours, the baseline's, and ours again
+  bool alone = false;    ///< time each program with no other in between, too
+  std::string csv_file;  ///< empty: none
+};
+
+struct PlanOptions {
+  ShapeOptions shape;
+  CallOptions call;
+  bool measure = false;
+};
+
+struct InfoOptions {
+  ShapeOptions shape;
+  int ranks = 8;
+};
+
+struct MakeCheckpointOptions {
+  ShapeOptions shape;
+  std::string directory;
+  std::string layers = "16";
+  std::string prefix;
+  int shards = 1;
+  std::uint64_t seed = 1;
+  bool force = false;
+  bool quiet = false;
+};
+
+void add_size_flags(CLI::App& app, ShapeOptions& options);  ///< --hidden and --latent only
+void add_shape_flags(CLI::App& app, ShapeOptions& options);
+void add_rank_flag(CLI::App& app, int& ranks);  ///< --tp with one value
+void add_seed_flag(CLI::App& app, std::uint64_t& seed);
+void add_number_flag(CLI::App& app, const char* flag, const char* help, int smallest, int largest,
+                     int& value);
+void add_call_flags(CLI::App& app, CallOptions& options);
+void add_session_flags(CLI::App& app, SessionOptions& options);
+
+/// --layers for synthetic weights: how many. Throws Code::invalid_argument.
+int synthetic_layer_count(const std::string& layers);
+
+// One step to warm up, and the repeat of its inputs two steps later.
+inline constexpr int kLeastSteps = 3;
+inline constexpr int kDefaultLayers = 16;
+inline constexpr int kDefaultRanks = 8;
+inline constexpr int kDefaultBatch = 4;
+
+}  // namespace moetail::cli

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of a decode step.
+#include "cli/step_driver.hpp"
+
+#include <future>
+
+namespace moetail::cli {
+namespace {
+
+// Holds streams back until it is opened, at the latest by its destructor.
+class Gate {
+ public:
+  ~Gate() { open(); }
+  void hold(const Stream& stream) const {
+    stream.launch([opened = opened_] { opened.wait(); });
+  }
+  void open() {
+    if (is_open_) return;
+    is_open_ = true;
+    promise_.set_value();
+  }
+
+ private:
+  std::promise<void> promise_;
+  std::shared_future<void> opened_ = promise_.get_future().share();
+  bool is_open_ = false;
+};
+
+}  // namespace
+
+StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights> weights,
+                       const Inputs& inputs, Mode asked, Mode running)
+    : weights_(weights),
+      inputs_(inputs),
+      asked_(asked),
+      running_(running),
+      outputs_(weights.size() * static_cast<std::size_t>(inputs.spec().shape.ranks) *
+               static_cast<std::size_t>(inputs.spec().batch) *
+               static_cast<std::size_t>(inputs.spec().shape.hidden)),
+      stamps_(weights.size() + 1),
+      layer_us_(weights.size()),
+      world_(inputs.spec().shape.ranks == 1 ? World::single(options)
+                                            : World::virtual_ranks(inputs.spec().shape.ranks, options)),
+      boxes_(world_.make_boxes(inputs.spec().shape)) {
+  const Shape& shape = inputs.spec().shape;
+  for (const LayerWeights& layer : weights)
+    for (int rank = 0; rank < shape.ranks; ++rank)
+      tails_.emplace_back(boxes_[static_cast<std::size_t>(rank)],
+                          TailWeights::from_full(shape, rank, layer.up_proj.span(), layer.norm.span()),
+                          layer.layer);
+}
+
+PreparedTail& StepDriver::tail(int position, int rank) {
+  return tails_[static_cast<std::size_t>(position) * boxes_.size() + static_cast<std::size_t>(rank)];
+}
+
+std::span<Bf16> StepDriver::output_rows(int position, int rank) const {
+  const std::size_t size = outputs_.size() / tails_.size();
+  return outputs_.span(
+      (static_cast<std::size_t>(position) * boxes_.size() + static_cast<std::size_t>(rank)) * size, size);
+}
+
+std::span<const Bf16> StepDriver::output(int position, int rank) const {
+  return output_rows(position, rank);
+}
+
+void StepDriver::run_step(int step) {
+  Clock::time_point begin;
+  {
+    Gate gate;
+    for (int rank = 0; rank < num_ranks(); ++rank) gate.hold(world_.main_stream(rank));
+    const Stream timed = world_.main_stream(0);
+    timed.launch([this] { stamps_[0] = Clock::now(); });
+    for (int position = 0; position < num_layers(); ++position) {
+      enqueue_layer(position, step);
+      timed.launch([this, position] { stamps_[static_cast<std::size_t>(position) + 1] = Clock::now(); });
+    }
+    begin = Clock::now();
+  }
+  world_.synchronize();
+  step_us_ = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  for (std::size_t i = 0; i < layer_us_.size(); ++i)
+    layer_us_[i] = std::chrono::duration<double, std::micro>(stamps_[i + 1] - stamps_[i]).count();
+}
+
+void StepDriver::enqueue_layer(int position, int step) {
+  const InputSpec& spec = inputs_.spec();
+  const std::size_t row_elements =
+      static_cast<std::size_t>(spec.batch) * static_cast<std::size_t>(spec.shape.hidden);
+  const int set = inputs_.set_of(position, step);
+  const bool polls_slots = spec.form == Form::published && running_ == Mode::front_poll;
+  std::vector<RankCall> calls;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const verify::RankInput& input = inputs_.ranks(set)[static_cast<std::size_t>(rank)];
+    PreparedTail& rank_tail = tail(position, rank);
+    Call call;
+    call.batch = spec.batch;
+    call.mode = asked_;
+    call.routed = routed_of(input, spec);
+    if (!polls_slots) call.shared = {input.shared, row_elements};
+    if (input.residual != nullptr) call.residual = {input.residual, row_elements};
+    if (running_ == Mode::publish || running_ == Mode::twoshot)
+      rank_tail.push(call.shared, spec.batch, asked_, world_.side_stream(rank));
+    if (spec.form == Form::published) produce(rank_tail, set, rank);
+    calls.push_back({&rank_tail, call});
+  }
+  const std::vector<OutView> views = world_.run(calls);
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    // The experts' stream joins late: front_poll reads their rows while they are being written.
+    if (polls_slots) world_.main_stream(rank).join(world_.side_stream(rank));
+    boxes_[static_cast<std::size_t>(rank)].take(views[static_cast<std::size_t>(rank)],
+                                                output_rows(position, rank));
+  }
+}
+
+// Plays the experts of one rank: what a user's own kernels would do in published form.
+void StepDriver::produce(const PreparedTail& tail, int set, int rank) {
+  const InputSpec& spec = inputs_.spec();
+  const std::size_t latent = static_cast<std::size_t>(spec.shape.latent);
+  const std::size_t hidden = static_cast<std::size_t>(spec.shape.hidden);
+  if (running_ != Mode::front_poll) {
+    const PublishTargets targets = tail.publish(spec.batch, asked_);
+    const std::span<const Bf16> partial = inputs_.published_partial(set, rank);
+    world_.main_stream(rank).launch([=] {
+      for (int token = 0; token < targets.batch; ++token)
+        publish_partial(targets, token, partial.subspan(static_cast<std::size_t>(token) * latent, latent));
+    });
+    return;
+  }
+  const std::optional<PollSlots> slots = tail.poll_slots(spec.batch, asked_);
+  if (!slots)
+    base::fail(Code::internal, "poll_slots({}) says front where the plan says front_poll", spec.batch);
+  const Stream side = world_.side_stream(rank);
+  side.join(world_.main_stream(rank));  // after the consumer of the call before
+  side.launch([slots = *slots, input = inputs_.ranks(set)[static_cast<std::size_t>(rank)], shape = spec.shape,
+               latent, hidden] {
+    for (int token = 0; token < slots.batch; ++token) {
+      for (int k = 0; k < shape.top_k; ++k) {
+        const Bf16* row = verify::route_row(input, shape, token, k);
+        if (row == nullptr)
+          fill_dropped_route(slots, token, k);
+        else
+          fill_route(slots, token, k, {row, latent}, verify::route_weight(input, token, k));
+      }
+      fill_shared(slots, token, {input.shared + static_cast<std::size_t>(token) * hidden, hidden});
+    }
+  });
+}
+
+}  // namespace moetail::cli
