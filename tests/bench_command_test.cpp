@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moetail bench` as users run it, and what its reports say of rows whose check failed.
+#include <filesystem>
+
+#include "cli/bench_row.hpp"
+#include "tests/cli_testing.hpp"
+
+namespace moetail::cli_testing {
+namespace {
+
+using ::testing::StartsWith;
+
+const std::string kSmallBench = "bench --engine cpu " + kSmallShape + "--layers 2 --rounds 3 --quiet ";
+
+TEST(BenchCommand, TableHasEveryColumnAndTheMethod) {
+  const Outcome bench = moetail(kSmallBench + "--alone");
+  EXPECT_EQ(bench.exit_code, 0) << bench.out << bench.err;
+  for (const char* part :
+       {"engine", "median us", "p99 us", "min us", "bytes", "floor us", "% of floor", "GB/s", "oneDNN us",
+        "ratio", "A/A", "check", "floor = max(", "pass", "step time interleaved over alone"})
+    EXPECT_THAT(bench.out, HasSubstr(part));
+}
+
+TEST(BenchCommand, JsonHasARowForEachBatch) {
+  const Outcome bench = moetail(kSmallBench + "--tp 2 --json -");
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  const nlohmann::json report = bench.json();
+  EXPECT_EQ(report.at("verdict"), "pass");
+  const nlohmann::json& rows = report.at("results");
+  ASSERT_EQ(rows.size(), 5u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const nlohmann::json& row = rows[i];
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row.at("batch"), 1 << i);
+    EXPECT_EQ(row.at("rounds"), 3);
+    EXPECT_GT(row.at("median_us"), 0.0);
+    EXPECT_LE(row.at("min_us"), row.at("median_us"));
+    EXPECT_EQ(row.at("step_us").at("ours").size(), 3u);
+    EXPECT_GT(row.at("noise").at("median"), 0.0);
+    const nlohmann::json& baseline = row.at("baseline");
+    if (baseline.contains("absence")) {
+      EXPECT_TRUE(row.at("ratio").is_null());
+      EXPECT_NE(baseline.at("absence"), "");
+    } else {
+      EXPECT_GT(row.at("ratio").at("median"), 0.0);
+      EXPECT_EQ(baseline.at("verdict"), "pass");
+      EXPECT_LE(baseline.at("worst_row_error"), baseline.at("worst_row_bound"));
+      EXPECT_EQ(row.at("step_us").at("baseline").size(), 3u);
+    }
+  }
+}
+
+TEST(BenchCommand, CsvHasTheTitlesAndARowForEachConfiguration) {
+  const TempDir scratch;
+  const std::string path = (scratch / "rows.csv").string();
+  const Outcome bench = moetail(kSmallBench + "--batch 1,2 --mode front,twoshot --csv '" + path + "'");
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+  const std::string csv = read_file(path);
+  EXPECT_THAT(csv, StartsWith("engine,mode,ranks,batch,form,layers,rounds,median_us,"));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
+  EXPECT_THAT(csv, HasSubstr("\ncpu,twoshot,8,2,rows,2,3,"));
+  const auto commas_of_first_line = std::count(csv.begin(), csv.begin() + csv.find('\n'), ',');
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), ','), 5 * commas_of_first_line);
+}
+
+TEST(BenchCommand, EveryFormRuns) {
+  for (const char* form : {"rows", "permuted", "partial", "published"}) {
+    const Outcome bench = moetail(kSmallBench + "--batch 3 --residual --json - --form " + form);
+    EXPECT_EQ(bench.exit_code, 0) << form << bench.err;
+    EXPECT_EQ(only_result(bench).at("form"), form);
+  }
+}
+
+TEST(BenchCommand, RowsWithoutABaselineSayWhy) {
+  const Outcome bench = moetail(kSmallBench + "--batch 3 --form permuted");
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_THAT(bench.out, HasSubstr("no ratio: "));
+}
+
+TEST(BenchCommand, RefusesBadInput) {
+  for (const char* flags : {"--rounds 2", "--layers 0", "--layers 1-8", "--csv /nowhere/rows.csv",
+                            "--world replay", "--engine cuda", "--batch 0", "extra"}) {
+    const Outcome bench = moetail(kSmallBench + flags);
+    EXPECT_EQ(bench.exit_code, 2) << flags;
+    EXPECT_EQ(bench.out, "") << flags;
+    EXPECT_NE(bench.err, "") << flags;
+  }
+}
+
+cli::BenchRow row_of(bool ours_pass, bool theirs_pass) {
+  cli::BenchRow row;
+  row.result.configuration.plan.weight_bytes = 1000000;
+  row.result.timing = {777.0, 888.0, 2};
+  row.layer_us = {777.0, 888.0};
+  row.rounds.first_us = row.rounds.second_us = {1554.0};
+  row.rounds.theirs_us = {3108.0};
+  row.other.description = "a pipeline";
+  row.other.layer_us = {1554.0};
+  row.result.checks.rows_checked = row.other.checks.rows_checked = 1;
+  row.result.checks.within_bound = ours_pass;
+  row.other.checks.within_bound = theirs_pass;
+  return row;
+}
+
+std::string line_of(const cli::BenchRow& row) {
+  return cli::table_line(cli::bench_columns(), cli::bench_cells(row));
+}
+
+TEST(BenchReport, ARowThatPassedShowsItsTimes) {
+  const cli::BenchRow row = row_of(true, true);
+  EXPECT_THAT(line_of(row),
+              AllOf(HasSubstr("777.0"), HasSubstr("1554.0"), HasSubstr("0.500"), HasSubstr("pass")));
+  EXPECT_EQ(cli::bench_json(row).at("ratio").at("median"), 0.5);
+  EXPECT_THAT(cli::csv_line(row), AllOf(HasSubstr(",777,"), HasSubstr(",0.5,")));
+  EXPECT_EQ(cli::bench_notes(row), "");
+}
+
+TEST(BenchReport, ARowWhoseCheckFailedShowsNoTime) {
+  const cli::BenchRow row = row_of(false, true);
+  for (const std::string& text : {line_of(row), cli::csv_line(row), cli::bench_json(row).dump()})
+    for (const char* time : {"777", "888", "1554", "3108"}) EXPECT_THAT(text, Not(HasSubstr(time)));
+  EXPECT_THAT(line_of(row), HasSubstr("FAIL"));
+  EXPECT_FALSE(row.passed());
+  EXPECT_THAT(cli::bench_notes(row), HasSubstr("FAIL"));
+}
+
+TEST(BenchReport, ABaselineThatIsWrongGivesNoRatio) {
+  const cli::BenchRow row = row_of(true, false);
+  EXPECT_THAT(line_of(row), AllOf(HasSubstr("777.0"), Not(HasSubstr("1554")), Not(HasSubstr("0.500"))));
+  EXPECT_TRUE(cli::bench_json(row).at("ratio").is_null());
+  EXPECT_THAT(cli::csv_line(row), Not(HasSubstr("1554")));
+  EXPECT_FALSE(row.passed());
+}
+
+TEST(BenchReport, ABusyMachineIsNamed) {
+  cli::BenchRow row = row_of(true, true);
+  row.load = bench::Load{0.01, 0.0};
+  EXPECT_EQ(cli::bench_notes(row), "");
+  row.load = bench::Load{0.5, 0.1};
+  EXPECT_THAT(cli::bench_notes(row), AllOf(HasSubstr("50 %"), HasSubstr("10 %")));
+}
+
+}  // namespace
+}  // namespace moetail::cli_testing
