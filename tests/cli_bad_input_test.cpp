@@ -248,8 +248,8 @@ TEST(CliFault, AnUnreachableDeadlineIsAFaultAtRunTime) {
       "run --quiet --hidden 512 --latent 7168 --top-k 64 --layers 1 --steps 3 --batch 16 --form published "
       "--mode front_poll --deadline 0.001 --json -");
   EXPECT_EQ(run.exit_code, 3) << run.err;
-  EXPECT_THAT(run.err,
-              AllOf(HasSubstr("fault at "), HasSubstr("rank "), HasSubstr("slot "), HasSubstr("nothing came within")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("fault at "), HasSubstr("rank "), HasSubstr("slot "),
+                             HasSubstr("nothing came within")));
   EXPECT_EQ(run.json().at("verdict"), "error");
   EXPECT_EQ(run.json().at("error").at("code"), "fault");
 }

@@ -103,7 +103,7 @@ WRONG = [
     ("include/moetail/moetail.hpp", '#include "runtime/world.hpp"'),
     ("verify/explorer.cpp", '#include "engine/cpu/arith.hpp"'),
     ("verify/oracle.cpp", '#include "moetail/moetail.hpp"'),
-    ("cli/run.cpp", '#include "engine/cpu/arith.hpp"'),
+    ("cli/run.cpp", '#include "engine/cpu/memory.hpp"'),
     ("cli/run.cpp", '#include "runtime/world.hpp"'),
     ("bench/onednn.cpp", '#include "cli/options.hpp"'),
     ("examples/engine.cpp", '#include "base/error.hpp"'),
