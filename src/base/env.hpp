@@ -24,8 +24,13 @@ inline constexpr EnvVariable kCeilings = {
     "read bandwidth and bf16 peak that floors are computed from, so that nothing is measured",
     "GBYTE_PER_S,GFLOP_PER_S", "measured when needed"};
 
+inline constexpr EnvVariable kMulticast = {
+    "MOETAIL_MULTICAST",
+    "whether one store may reach all ranks; on the CPU, whether they read one common copy of the latents",
+    "0 or 1", "1 where the transport offers it"};
+
 /// All of them, in the order in which they are printed. A variable that is read and stands in no row here is a mistake.
-inline constexpr EnvVariable kEnvironment[] = {kCpuTarget, kCeilings};
+inline constexpr EnvVariable kEnvironment[] = {kCpuTarget, kCeilings, kMulticast};
 
 /// The variable's value, or nothing where it is unset or empty.
 inline std::optional<std::string> read_env(const EnvVariable& variable) {

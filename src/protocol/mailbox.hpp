@@ -23,13 +23,21 @@ struct BoxView {
   Layout layout;
   u8* peer[kMaxRanks] = {};
   u8* multicast = nullptr;  ///< one address whose stores reach every rank, or null
+  /// Ordinary memory's multicast: one copy of what every rank gets whole (latent, gather), read by all of them;
+  /// or null, where every rank has a copy of its own. docs/protocol.md, "One copy for all ranks".
+  u8* common = nullptr;
   i32 rank = 0;
 
   MOETAIL_FN i32 ranks() const { return layout.shape.ranks; }
 
+  MOETAIL_FN bool is_common(Region region) const {
+    return common != nullptr && (region == Region::latent || region == Region::gather);
+  }
+
   template <class T>
   MOETAIL_FN T* at(i32 peer_rank, Region region, int slot, int source, int row) const {
-    return reinterpret_cast<T*>(peer[peer_rank] + layout.at(region, slot, source, row));
+    u8* base = is_common(region) ? common : peer[peer_rank];
+    return reinterpret_cast<T*>(base + layout.at(region, slot, source, row));
   }
   template <class T>
   MOETAIL_FN T* mine(Region region, int slot, int source, int row) const {
@@ -63,7 +71,8 @@ MOETAIL_FN void clean_run(Line* to, const Line* from, int lines) {
 template <class Mem>
 MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, int source, int row,
                         int first_line, const Line* from, int lines) {
-  for (i32 i = 0; i < view.ranks(); ++i) {
+  const i32 copies = view.is_common(region) ? 1 : view.ranks();
+  for (i32 i = 0; i < copies; ++i) {
     // Each rank begins with itself, so that the ranks do not all write to one peer at once.
     const i32 peer = (view.rank + i) % view.ranks();
     store_run(mem, view.at<Line>(peer, region, slot, source, row) + first_line, from, lines);
@@ -152,16 +161,22 @@ MOETAIL_FN void rearm_previous(Mem& mem, const BoxView& view, u64 epoch, const R
   for (int i = 0; i < kRegions; ++i) {
     const RegionSpec spec = spec_of(static_cast<Region>(i));
     if ((record.regions & region_bit(spec.region)) == 0) continue;
-    const int sources = spec.per_source ? view.ranks() : 1;
     const u64 rows = spec.rows == RowCount::one ? 1 : static_cast<u64>(record.batch);
     const u64 bytes = view.layout.row_bytes[i] * rows;
-    for (int source = 0; source < sources; ++source) {
+    // A common copy is re-armed once: by source, or each rank a part of it.
+    const bool is_common = view.is_common(spec.region);
+    const int first = is_common && spec.per_source ? view.rank : 0;
+    const int sources = spec.per_source && !is_common ? view.ranks() : 1;
+    const bool is_split = is_common && !spec.per_source;
+    const int share = is_split ? view.rank * parts + part : part;
+    const int shares = is_split ? view.ranks() * parts : parts;
+    for (int source = first; source < first + sources; ++source) {
       // Rows of W and headers are not whole lines; all others are.
       if (spec.region == Region::weights || spec.region == Region::header)
-        arm_words(mem, view.mine<u32>(spec.region, slot, source, 0), part_of(bytes / 4, part, parts));
+        arm_words(mem, view.mine<u32>(spec.region, slot, source, 0), part_of(bytes / 4, share, shares));
       else
         arm_lines(mem, view.mine<Line>(spec.region, slot, source, 0),
-                  part_of(bytes / kLineBytes, part, parts));
+                  part_of(bytes / kLineBytes, share, shares));
     }
   }
 }
@@ -229,8 +244,13 @@ MOETAIL_FN bool finish_call(Mem& mem, const BoxView& view, u64 epoch, const Reco
 /// Fills a whole box with the sentinel and its control words with 0: set-up, and recovery after a fault.
 template <class Mem>
 MOETAIL_FN void arm_box(Mem& mem, const BoxView& view) {
-  const u64 armed_bytes = view.layout.offset[static_cast<int>(Region::control)];
-  arm_lines(mem, reinterpret_cast<Line*>(view.peer[view.rank]), Range{0, armed_bytes / kLineBytes});
+  for (int i = 0; i < static_cast<int>(Region::control); ++i) {
+    // The common copy is rank 0's to arm.
+    const Region region = static_cast<Region>(i);
+    if (view.is_common(region) && view.rank != 0) continue;
+    arm_lines(mem, view.mine<Line>(region, 0, 0, 0),
+              Range{0, (view.layout.region_bytes[i] + kLineBytes - 1) / kLineBytes});
+  }
   for (int word = 0; word < kControlWords; ++word)
     mem.store(view.control(static_cast<Control>(word)), u64{0});
 }

@@ -8,7 +8,6 @@
 
 namespace c_api = moetail::c_api;
 namespace base = moetail::base;
-using moetail::Code;
 
 namespace moetail::c_api {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/env.hpp"
 #include "base/error.hpp"
 #include "runtime/impl.hpp"
 
@@ -68,6 +69,13 @@ void wait_for_streams(const World::Impl& impl) {
 constexpr int kSpinsWithCoresToSpare = 4096;
 constexpr int kSpinsWhenCrowded = 32;
 
+transport::Copies copies_wanted() {
+  const std::string value = base::read_env(base::kMulticast).value_or("1");
+  if (value != "0" && value != "1")
+    base::bad_argument(base::kMulticast.name, value, base::kMulticast.accepted);
+  return value == "1" ? transport::Copies::one_for_all : transport::Copies::one_a_rank;
+}
+
 void arm(TailBox::Impl& box) {
   cpu::HostMemory memory;
   protocol::arm_box(memory, box.state.view);
@@ -118,7 +126,7 @@ std::vector<TailBox> World::make_boxes(const Shape& shape) const {
   if (shape.ranks != ranks())
     base::bad_argument("shape.ranks", shape.ranks, fmt::format("{}, as in this world", ranks()));
   const auto layout = protocol::make_layout(shape);
-  auto heap = std::make_shared<transport::HostHeap>(ranks(), layout.total_bytes);
+  auto heap = std::make_shared<transport::HostHeap>(ranks(), layout.total_bytes, copies_wanted());
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const bool crowded = ranks() * impl_->ranks[0].team->clusters() > cores;
   std::vector<TailBox> boxes;
