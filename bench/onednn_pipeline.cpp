@@ -182,7 +182,7 @@ std::uint64_t onednn_baseline_bytes(const BaselineSpec& spec) {
   const std::uint64_t weights = 2 * spec.layers.size() * product(spec.shape.hidden, spec.shape.latent);
   const std::uint64_t rows = 2 * spec.sets.size() * product(spec.shape.ranks * spec.batch, spec.shape.top_k) *
                              static_cast<std::uint64_t>(spec.shape.latent);
-  return 2 * weights + rows;  // while layouts are tried, the best one so far and the next are there
+  return 2 * weights + rows;  // two of the layouts that are tried are copies
 }
 
 }  // namespace moetail::bench

@@ -4,9 +4,10 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
+#include <utility>
 
 #include "bench/statistics.hpp"
 
@@ -18,8 +19,8 @@ using Tag = memory::format_tag;
 using Type = memory::data_type;
 using Clock = std::chrono::steady_clock;
 
-// A pass over all layers to warm up, then the timed ones.
-constexpr int kPasses = 4;
+// Timed passes over all layers, of every candidate.
+constexpr int kPasses = 6;
 
 enum class Kind { matmul, inner_product, inner_product_plain };
 constexpr Kind kKinds[] = {Kind::matmul, Kind::inner_product, Kind::inner_product_plain};
@@ -82,44 +83,50 @@ std::vector<memory> weights_of(const Candidate& candidate, const dnnl::engine& e
   return weights;
 }
 
-double median_us(const Projection& projection, const dnnl::engine& engine, const memory& operand,
-                 const memory& product) {
+/// A candidate in the running.
+struct Entry {
+  Projection projection;
+  std::vector<double> layer_us;
+};
+
+// One pass over all layers.
+void run_pass(Entry& entry, const dnnl::engine& engine, const memory& operand, const memory& product) {
   dnnl::stream stream(engine);
-  std::vector<double> samples;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    for (const memory& weights : projection.weights) {
-      const auto begin = Clock::now();
-      projection.primitive.execute(
-          stream, {{DNNL_ARG_SRC, operand}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, product}});
-      stream.wait();
-      if (pass > 0)
-        samples.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-    }
+  for (const memory& weights : entry.projection.weights) {
+    const auto begin = Clock::now();
+    entry.projection.primitive.execute(
+        stream, {{DNNL_ARG_SRC, operand}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, product}});
+    stream.wait();
+    entry.layer_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
   }
-  return median(std::move(samples));
 }
 
 }  // namespace
 
 Projection fastest_projection(const dnnl::engine& engine, const BaselineSpec& spec, const memory& operand,
                               const memory& product) {
-  Projection best;
-  double best_us = std::numeric_limits<double>::infinity();
+  std::vector<Entry> entries;
   std::optional<dnnl::error> refused;
   for (const Kind kind : kKinds) {
     try {
       const Candidate candidate = make_candidate(kind, engine, spec);
-      Projection next{candidate.name, candidate.primitive, weights_of(candidate, engine, spec)};
-      const double next_us = median_us(next, engine, operand, product);
-      if (next_us >= best_us) continue;
-      best = std::move(next);
-      best_us = next_us;
+      entries.push_back({{candidate.name, candidate.primitive, weights_of(candidate, engine, spec)}, {}});
     } catch (const dnnl::error& error) {
       refused = error;
     }
   }
-  if (best.weights.empty() && refused) throw *refused;
-  return best;
+  if (entries.empty()) throw *refused;
+  // In turn, and the lower quartile: what disturbs one of them for a while must not decide.
+  for (int pass = 0; pass <= kPasses; ++pass) {
+    for (Entry& entry : entries) {
+      if (pass == 1) entry.layer_us.clear();  // the first one warms up
+      run_pass(entry, engine, operand, product);
+    }
+  }
+  const auto is_faster = [](const Entry& a, const Entry& b) {
+    return quantile(a.layer_us, 0.25) < quantile(b.layer_us, 0.25);
+  };
+  return std::move(std::min_element(entries.begin(), entries.end(), is_faster)->projection);
 }
 
 }  // namespace moetail::bench

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bench/baseline.hpp"
+#include "bench/statistics.hpp"
 #include "cli/bench_row.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
@@ -131,7 +132,7 @@ std::unique_ptr<Other> make_other(const InputSpec& input, const std::vector<Laye
 }
 
 BenchRow run_row(const BenchOptions& options, const Configuration& one,
-                 const std::vector<LayerWeights>& weights, const Ceilings& ceilings, Progress& progress) {
+                 const std::vector<LayerWeights>& weights, Progress& progress) {
   const int alone_steps = options.alone ? options.rounds : 0;
   const int other_steps = kWarmUpSteps + options.rounds + alone_steps;
   const int our_steps = other_steps + options.rounds;
@@ -139,7 +140,6 @@ BenchRow run_row(const BenchOptions& options, const Configuration& one,
   row.result.configuration = one;
   row.result.num_layers = static_cast<int>(weights.size());
   row.result.steps = our_steps;
-  row.result.floor = floor_of(one.plan, ceilings);
 
   const Inputs inputs = Inputs::synthetic(one.input, row.result.num_layers, progress);
   StepDriver driver(options.session.world_options(options.call.policy_file), weights, inputs, one.mode,
@@ -179,8 +179,32 @@ BenchRow run_row(const BenchOptions& options, const Configuration& one,
   return row;
 }
 
-void print_end(const std::vector<BenchRow>& rows, const BenchOptions& options, const Machine& machine,
-               const Ceilings& ceilings) {
+// A virtual machine's bandwidth may wander by a fifth within a minute: a row's ceilings are the mean of what was measured before
+// it and after it.
+Ceilings mean_of(const Ceilings& before, const Ceilings& after) {
+  Ceilings mean = before;
+  mean.bytes_per_second = 0.5 * (before.bytes_per_second + after.bytes_per_second);
+  mean.flops_per_second = 0.5 * (before.flops_per_second + after.flops_per_second);
+  return mean;
+}
+
+std::string floor_range_text(const std::vector<BenchRow>& rows) {
+  std::vector<double> bandwidths, peaks;
+  for (const BenchRow& row : rows) {
+    bandwidths.push_back(row.ceilings.bytes_per_second / 1e9);
+    peaks.push_back(row.ceilings.flops_per_second / 1e9);
+  }
+  const Ceilings& one = rows.front().ceilings;
+  if (!one.is_measured) return floor_text(one);
+  return fmt::format(
+      "floor = max((weight + input + output bytes) / {:.1f} to {:.1f} GB/s, flops / {:.0f} to {:.0f} "
+      "Gflop/s): "
+      "measured before and after each row, for {} threads and {} arithmetic",
+      bench::quantile(bandwidths, 0), bench::quantile(bandwidths, 1), bench::quantile(peaks, 0),
+      bench::quantile(peaks, 1), one.threads, one.target);
+}
+
+void print_end(const std::vector<BenchRow>& rows, const BenchOptions& options, const Machine& machine) {
   fmt::print("\n");
   std::set<std::string> absences, descriptions;
   for (const BenchRow& row : rows) {
@@ -200,7 +224,7 @@ void print_end(const std::vector<BenchRow>& rows, const BenchOptions& options, c
       rows.front().result.num_layers, options.rounds);
   for (const std::string& text : descriptions) fmt::print("oneDNN at {}\n", text);
   for (const std::string& text : absences) fmt::print("no ratio: {}\n", text);
-  fmt::print("{}\n{}, {} cores\n", floor_text(ceilings), machine.cpu, machine.cores);
+  fmt::print("{}\n{}, {} cores\n", floor_range_text(rows), machine.cpu, machine.cores);
 }
 
 RunOptions run_options(const BenchOptions& options) {
@@ -230,7 +254,7 @@ int bench_command(const BenchOptions& options) {
   }
 
   Progress progress(options.session.quiet);
-  const Ceilings ceilings = find_ceilings();
+  Ceilings ceilings = find_ceilings();
   nlohmann::json report = report_head(options.session, machine, ceilings);
   report["model"] = model_json(run, setup);
   report["results"] = nlohmann::json::array();
@@ -242,15 +266,18 @@ int bench_command(const BenchOptions& options) {
   std::vector<BenchRow> rows;
   bool passed = true;
   for (const Configuration& one : setup.configurations) {
-    rows.push_back(run_row(options, one, weights, ceilings, progress));
-    const BenchRow& row = rows.back();
+    rows.push_back(run_row(options, one, weights, progress));
+    BenchRow& row = rows.back();
+    const Ceilings after = ceilings.is_measured ? find_ceilings() : ceilings;
+    row.ceilings = mean_of(std::exchange(ceilings, after), after);
+    row.result.floor = floor_of(one.plan, row.ceilings);
     passed = passed && row.passed();
     report["results"].push_back(bench_json(row));
     if (csv.is_open()) csv << csv_line(row) << std::flush;
     if (!report_file.is_stdout()) fmt::print("{}\n", table_line(bench_columns(), bench_cells(row)));
     std::fflush(stdout);
   }
-  if (!report_file.is_stdout()) print_end(rows, options, machine, ceilings);
+  if (!report_file.is_stdout()) print_end(rows, options, machine);
   report["verdict"] = passed ? "pass" : "fail";
   report_file.write(report);
   if (csv.is_open() && !csv)

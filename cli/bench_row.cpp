@@ -77,6 +77,8 @@ std::vector<Field> csv_fields(const BenchRow& row) {
           {"floor_us", value(ours, row.result.floor.us())},
           {"percent_of_floor", value(ours, row.result.percent_of_floor())},
           {"bytes_per_second", value(ours, row.bytes_per_second())},
+          {"ceiling_bytes_per_second", value(true, row.ceilings.bytes_per_second)},
+          {"ceiling_flops_per_second", value(true, row.ceilings.flops_per_second)},
           {"onednn_us", value(ratio, median(row.other.layer_us))},
           {"ratio", value(ratio, median(row.rounds.ratios()))},
           {"ratio_p25", value(ratio, quantile(row.rounds.ratios(), 0.25))},
@@ -119,6 +121,7 @@ const std::vector<Column>& bench_columns() {
                                               {"floor us", 0},
                                               {"% of floor", 0},
                                               {"GB/s", 5},
+                                              {"of GB/s", 0},
                                               {"oneDNN us", 0},
                                               {"ratio", 0},
                                               {"A/A", 14},
@@ -142,6 +145,7 @@ std::vector<std::string> bench_cells(const BenchRow& row) {
           cell(ours, "{:.1f}", row.result.floor.us()),
           cell(ours, "{:.1f}", row.result.percent_of_floor()),
           cell(ours, "{:.1f}", row.bytes_per_second() / 1e9),
+          fmt::format("{:.1f}", row.ceilings.bytes_per_second / 1e9),
           cell(ratio, "{:.1f}", median(row.other.layer_us)),
           cell(ratio, "{:.3f}", median(row.rounds.ratios())),
           cell(ours, "{:.3f} +-{:.3f}", median(noise), 0.5 * (quantile(noise, 0.75) - quantile(noise, 0.25))),
@@ -187,6 +191,8 @@ json bench_json(const BenchRow& row) {
   fields["min_us"] = number(ours, quantile(row.layer_us, 0));
   fields["bytes"] = row.result.configuration.plan.floor_bytes();
   fields["bytes_per_second"] = number(ours, row.bytes_per_second());
+  fields["ceilings"] = {{"bytes_per_second", row.ceilings.bytes_per_second},
+                        {"bf16_flops_per_second", row.ceilings.flops_per_second}};
   fields["rounds"] = row.rounds.first_us.size();
   fields["restless_steps"] = row.rounds.restless_steps;
   fields["load"] = row.load ? json{{"others", row.load->others}, {"stolen", row.load->stolen}} : json();

@@ -31,6 +31,7 @@ struct BenchRow {
   std::vector<double> alone_us;
   bench::Rounds rounds;
   std::optional<bench::Load> load;  ///< while the rounds ran
+  Ceilings ceilings;                ///< what result.floor was computed from
   OtherResult other;
 
   /// A time may be shown.

@@ -21,12 +21,12 @@ enum {
 
 static float value_of(moetail_bf16 bits) {
   const uint32_t word = (uint32_t)bits << 16;
-  float value;
+  float value = 0;
   return memcpy(&value, &word, sizeof value), value;
 }
 
 static moetail_bf16 bits_of(float value) {
-  uint32_t word;
+  uint32_t word = 0;
   return memcpy(&word, &value, sizeof word), (moetail_bf16)(word >> 16);
 }
 
@@ -67,7 +67,7 @@ int main(void) {
   moetail_shape shape = MOETAIL_SHAPE_INIT;
   shape.hidden = kHidden, shape.latent = kLatent, shape.ranks = kRanks, shape.top_k = kTopK,
   shape.capacity = 16;
-  moetail_world* world;
+  moetail_world* world = NULL;
   moetail_box* boxes[kRanks];
   moetail_stream* streams[kRanks];
   moetail_tail* tails[kLayers][kRanks];

@@ -10,10 +10,14 @@ namespace {
 
 using ::testing::StartsWith;
 
-const std::string kSmallBench = "bench --engine cpu " + kSmallShape + "--layers 2 --rounds 3 --quiet ";
+/// Runs a small benchmark. Beside other tests, an OpenMP thread that spins waits for one that does not run.
+Outcome bench_with(const std::string& flags) {
+  return moetail("bench --engine cpu " + kSmallShape + "--layers 2 --rounds 3 --quiet " + flags,
+                 kGivenCeilings + " OMP_WAIT_POLICY=passive");
+}
 
 TEST(BenchCommand, TableHasEveryColumnAndTheMethod) {
-  const Outcome bench = moetail(kSmallBench + "--alone");
+  const Outcome bench = bench_with("--alone");
   EXPECT_EQ(bench.exit_code, 0) << bench.out << bench.err;
   for (const char* part :
        {"engine", "median us", "p99 us", "min us", "bytes", "floor us", "% of floor", "GB/s", "oneDNN us",
@@ -22,7 +26,7 @@ TEST(BenchCommand, TableHasEveryColumnAndTheMethod) {
 }
 
 TEST(BenchCommand, JsonHasARowForEachBatch) {
-  const Outcome bench = moetail(kSmallBench + "--tp 2 --json -");
+  const Outcome bench = bench_with("--tp 2 --json -");
   ASSERT_EQ(bench.exit_code, 0) << bench.err;
   const nlohmann::json report = bench.json();
   EXPECT_EQ(report.at("verdict"), "pass");
@@ -53,7 +57,7 @@ TEST(BenchCommand, JsonHasARowForEachBatch) {
 TEST(BenchCommand, CsvHasTheTitlesAndARowForEachConfiguration) {
   const TempDir scratch;
   const std::string path = (scratch / "rows.csv").string();
-  const Outcome bench = moetail(kSmallBench + "--batch 1,2 --mode front,twoshot --csv '" + path + "'");
+  const Outcome bench = bench_with("--batch 1,2 --mode front,twoshot --csv '" + path + "'");
   EXPECT_EQ(bench.exit_code, 0) << bench.err;
   const std::string csv = read_file(path);
   EXPECT_THAT(csv, StartsWith("engine,mode,ranks,batch,form,layers,rounds,median_us,"));
@@ -65,14 +69,14 @@ TEST(BenchCommand, CsvHasTheTitlesAndARowForEachConfiguration) {
 
 TEST(BenchCommand, EveryFormRuns) {
   for (const char* form : {"rows", "permuted", "partial", "published"}) {
-    const Outcome bench = moetail(kSmallBench + "--batch 3 --residual --json - --form " + form);
+    const Outcome bench = bench_with(std::string("--batch 3 --residual --json - --form ") + form);
     EXPECT_EQ(bench.exit_code, 0) << form << bench.err;
     EXPECT_EQ(only_result(bench).at("form"), form);
   }
 }
 
 TEST(BenchCommand, RowsWithoutABaselineSayWhy) {
-  const Outcome bench = moetail(kSmallBench + "--batch 3 --form permuted");
+  const Outcome bench = bench_with("--batch 3 --form permuted");
   EXPECT_EQ(bench.exit_code, 0) << bench.err;
   EXPECT_THAT(bench.out, HasSubstr("no ratio: "));
 }
@@ -80,7 +84,7 @@ TEST(BenchCommand, RowsWithoutABaselineSayWhy) {
 TEST(BenchCommand, RefusesBadInput) {
   for (const char* flags : {"--rounds 2", "--layers 0", "--layers 1-8", "--csv /nowhere/rows.csv",
                             "--world replay", "--engine cuda", "--batch 0", "extra"}) {
-    const Outcome bench = moetail(kSmallBench + flags);
+    const Outcome bench = bench_with(flags);
     EXPECT_EQ(bench.exit_code, 2) << flags;
     EXPECT_EQ(bench.out, "") << flags;
     EXPECT_NE(bench.err, "") << flags;

@@ -176,7 +176,9 @@ TEST_P(EngineDeath, OfAnyRank) {
   for (int dead : {1, 3}) {
     SCOPED_TRACE(fmt::format("rank {} dies", dead));
     const Site site = GetParam().mode == Mode::twoshot ? Site::twoshot_push : Site::latent_publish;
-    Harness harness(small_shape(4), options());
+    HarnessOptions harness_options = options();
+    harness_options.own_copies = dead == 1;
+    Harness harness(small_shape(4), harness_options);
     harness.check(GetParam().batch, call());
     Death death({site, dead, Where::kAny, 1});
     harness.set_hooks(&death);

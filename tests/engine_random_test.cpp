@@ -67,6 +67,7 @@ void run_sequence(cpu::Hooks* hooks) {
   harness_options.layers = *rc::gen::inRange(1, 4);
   harness_options.world.threads = shape.ranks * *rc::gen::inRange(1, shape.ranks > 4 ? 3 : 5);
   harness_options.policy = fmt::format(R"({{"share_from": {}}})", *rc::gen::inRange(1, shape.capacity + 2));
+  harness_options.own_copies = *rc::gen::arbitrary<bool>();
   RC_TAG(shape.ranks);
   Harness harness(shape, harness_options);
   harness.set_hooks(hooks);
@@ -74,9 +75,10 @@ void run_sequence(cpu::Hooks* hooks) {
   const int num_calls = *rc::gen::inRange(1, 10);
   std::vector<RandomCall> calls;
   for (int i = 0; i < num_calls; ++i) calls.push_back(random_call(shape, harness_options.layers));
-  RC_LOG(fmt::format("T={} H={} L={} K={} C={} PC={}, {} threads, policy {}", shape.ranks, shape.hidden,
+  RC_LOG(fmt::format("T={} H={} L={} K={} C={} PC={}, {} threads, policy {}, {}", shape.ranks, shape.hidden,
                      shape.latent, shape.top_k, shape.capacity, shape.poll_capacity,
-                     harness_options.world.threads, harness_options.policy));
+                     harness_options.world.threads, harness_options.policy,
+                     harness_options.own_copies ? "own copies" : "one copy"));
   std::vector<std::pair<const verify::CallInputs*, const Outputs*>> done;
   for (const RandomCall& call : calls) {
     const auto& inputs = harness.make_inputs(call.batch, call.options);

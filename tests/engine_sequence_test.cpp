@@ -61,39 +61,47 @@ class EngineSequence : public ::testing::TestWithParam<int> {
     return options;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, EngineSequence, ::testing::Values(1, 2, 4, 16),
-                         [](const auto& rank_info) { return fmt::format("T{}", rank_info.param); });
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineSequence, ::testing::Values(1, 2, 4), rank_name);
+INSTANTIATE_TEST_SUITE_P(ManyRanksAtFullSize, EngineSequence, ::testing::Values(16), rank_name);
 
 // What a large call dirtied has to be gone when the ring comes back to its slot, whatever smaller calls were
 // between.
 TEST_P(EngineSequence, BatchesUpAndDownInEveryMode) {
   for (const Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);
-    Harness harness(small_shape(GetParam()), options());
-    Calls calls(harness);
-    for (int batch = 1; batch <= 8; ++batch) calls.enqueue(batch, call_of(variant.mode));
-    for (int batch = 7; batch >= 1; --batch) calls.enqueue(batch, call_of(variant.mode));
-    for (int batch : {8, 1, 1, 8, 8, 1, 8, 1, 8}) calls.enqueue(batch, call_of(variant.mode));
-    calls.judge();
+    for (bool own_copies : {false, true}) {
+      HarnessOptions harness_options = options();
+      harness_options.own_copies = own_copies;
+      Harness harness(small_shape(GetParam()), harness_options);
+      Calls calls(harness);
+      for (int batch = 1; batch <= 8; ++batch) calls.enqueue(batch, call_of(variant.mode));
+      for (int batch = 7; batch >= 1; --batch) calls.enqueue(batch, call_of(variant.mode));
+      for (int batch : {8, 1, 1, 8, 8, 1, 8, 1, 8}) calls.enqueue(batch, call_of(variant.mode));
+      calls.judge();
+    }
   }
 }
 
 // Every mode after every other one, with batches that jump: each call meets all kinds of leftovers in its
 // slot.
 TEST_P(EngineSequence, EveryModeAfterEveryOther) {
-  Harness harness(small_shape(GetParam()), options());
-  Calls calls(harness);
-  const auto all = variants();
-  for (std::size_t from = 0; from < all.size(); ++from)
-    for (std::size_t to = 0; to < all.size(); ++to)
-      for (int batch : {8, 2, 5}) {
-        CallOptions first = call_of(all[from].mode);
-        first.inputs.form = batch == 2 ? Form::permuted : Form::expanded;
-        calls.enqueue(batch, first);
-        calls.enqueue(9 - batch, call_of(all[to].mode));
-      }
-  calls.judge();
-  EXPECT_EQ(epoch_of(harness, GetParam() - 1), 5u * 5u * 3u * 2u);
+  for (bool own_copies : {false, true}) {
+    HarnessOptions harness_options = options();
+    harness_options.own_copies = own_copies;
+    Harness harness(small_shape(GetParam()), harness_options);
+    Calls calls(harness);
+    const auto all = variants();
+    for (std::size_t from = 0; from < all.size(); ++from)
+      for (std::size_t to = 0; to < all.size(); ++to)
+        for (int batch : {8, 2, 5}) {
+          CallOptions first = call_of(all[from].mode);
+          first.inputs.form = batch == 2 ? Form::permuted : Form::expanded;
+          calls.enqueue(batch, first);
+          calls.enqueue(9 - batch, call_of(all[to].mode));
+        }
+    calls.judge();
+    EXPECT_EQ(epoch_of(harness, GetParam() - 1), 5u * 5u * 3u * 2u);
+  }
 }
 
 TEST_P(EngineSequence, TheSameLayerAgainAndAgain) {
@@ -204,8 +212,8 @@ TEST_P(EngineSequence, TwoWorldsInterleaved) {
   second_calls.judge();
 }
 
-// A model's layers over and over with nobody on the host waiting: 2,000 calls, each with its own output.
-TEST(EngineSequences, TwoThousandCallsWithoutHostSynchronization) {
+// A model's layers over and over with nobody on the host waiting: every call has its own output.
+void call_without_host_synchronization(std::size_t num_calls) {
   HarnessOptions harness_options;
   harness_options.policy = kSharePolicy;
   Harness harness(small_shape(2), harness_options);
@@ -224,7 +232,7 @@ TEST(EngineSequences, TwoThousandCallsWithoutHostSynchronization) {
       kinds.push_back({batch, options, &inputs, harness.check(batch, options)});
     }
   std::vector<std::pair<std::size_t, const Outputs*>> made;
-  for (std::size_t call = 0; call < 2000; ++call) {
+  for (std::size_t call = 0; call < num_calls; ++call) {
     const std::size_t kind = verify::mix64(call) % kinds.size();
     made.emplace_back(kind, &harness.enqueue(kinds[kind].batch, *kinds[kind].inputs, kinds[kind].options));
   }
@@ -232,6 +240,14 @@ TEST(EngineSequences, TwoThousandCallsWithoutHostSynchronization) {
   for (std::size_t call = 0; call < made.size(); ++call)
     for (const auto& output : *made[call].second)
       ASSERT_EQ(output, kinds[made[call].first].bits) << "call " << call << " of kind " << made[call].first;
+}
+
+TEST(EngineSequences, TwoHundredCallsWithoutHostSynchronization) {
+  call_without_host_synchronization(200);
+}
+
+TEST(EngineSequences, TwoThousandCallsWithoutHostSynchronizationAtFullSize) {
+  call_without_host_synchronization(2000);
 }
 
 // One rank far ahead of another, and the other way round: the mailboxes alone keep them in step.

@@ -117,7 +117,9 @@ TEST_P(EngineStall, TheSideStreamDelayed) {
 
 TEST_P(EngineStall, RandomDelaysAtRandomSites) {
   for (int threads : {0, 8}) {
-    Harness harness(small_shape(4), options(threads));
+    HarnessOptions harness_options = options(threads);
+    harness_options.own_copies = threads == 0;
+    Harness harness(small_shape(4), harness_options);
     const auto reference = three_calls(harness, GetParam().batch, call());
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       SCOPED_TRACE(fmt::format("seed {}, {} threads", seed, threads));

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/env.hpp"
 #include "verify/exact.hpp"
 
 namespace moetail::testing {
@@ -28,13 +29,20 @@ World make_world(const Shape& shape, const HarnessOptions& options) {
   return made;
 }
 
+std::vector<TailBox> make_boxes(const World& world, const Shape& shape, bool own_copies) {
+  setenv(base::kMulticast.name, own_copies ? "0" : "1", 1);
+  auto boxes = world.make_boxes(shape);
+  unsetenv(base::kMulticast.name);
+  return boxes;
+}
+
 }  // namespace
 
 Harness::Harness(const Shape& shape, const HarnessOptions& options)
     : Harness(make_world(shape, options), shape, options) {}
 
 Harness::Harness(const World& world, const Shape& shape, const HarnessOptions& options)
-    : shape_(shape), world_(world), boxes_(world_.make_boxes(shape)) {
+    : shape_(shape), world_(world), boxes_(make_boxes(world_, shape, options.own_copies)) {
   for (int layer = 0; layer < options.layers; ++layer)
     weights_.push_back(verify::make_layer(shape, options.seed, layer, 1));
   for (int layer = 0; layer < options.layers; ++layer) {

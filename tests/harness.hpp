@@ -24,6 +24,7 @@ struct HarnessOptions {
   WorldOptions world;
   std::uint64_t seed = 1;
   std::string policy = {};  ///< text of a policy file; empty: none
+  bool own_copies = false;  ///< every rank has its own copy of the latents, as without multicast
 };
 
 /// How one call is made; the defaults are a plain call of the expanded form.

@@ -55,11 +55,12 @@ struct PlainMemory {
   std::size_t armed_bytes = 0;
 };
 
-/// The boxes of all ranks, filled with one byte.
+/// The boxes of all ranks, filled with one byte; with a common copy of what all of them get, or without.
 class PlainGroup {
  public:
-  PlainGroup(const protocol::Shape& shape, unsigned char fill) : layout_(protocol::make_layout(shape)) {
-    for (int rank = 0; rank < shape.ranks; ++rank) {
+  PlainGroup(const protocol::Shape& shape, unsigned char fill, bool has_common = false)
+      : layout_(protocol::make_layout(shape)), ranks_(shape.ranks), has_common_(has_common) {
+    for (int box = 0; box < ranks_ + (has_common ? 1 : 0); ++box) {
       boxes_.push_back(std::make_unique<protocol::Line[]>(layout_.total_bytes / sizeof(protocol::Line)));
       std::memset(boxes_.back().get(), fill, layout_.total_bytes);
     }
@@ -70,10 +71,13 @@ class PlainGroup {
     protocol::BoxView view;
     view.layout = layout_;
     view.rank = rank;
-    for (std::size_t peer = 0; peer < boxes_.size(); ++peer)
-      view.peer[peer] = reinterpret_cast<protocol::u8*>(boxes_[peer].get());
+    for (int peer = 0; peer < ranks_; ++peer)
+      view.peer[peer] = reinterpret_cast<protocol::u8*>(boxes_[static_cast<std::size_t>(peer)].get());
+    if (has_common_) view.common = reinterpret_cast<protocol::u8*>(boxes_.back().get());
     return view;
   }
+  /// All bytes of the common copy, which has the layout of a box.
+  std::vector<unsigned char> common_bytes() const { return bytes(ranks_); }
   /// All bytes of a rank's box.
   std::vector<unsigned char> bytes(int rank) const {
     const auto* begin = reinterpret_cast<const unsigned char*>(boxes_[static_cast<std::size_t>(rank)].get());
@@ -82,6 +86,8 @@ class PlainGroup {
 
  private:
   protocol::Layout layout_;
+  int ranks_;
+  bool has_common_;
   std::vector<std::unique_ptr<protocol::Line[]>> boxes_;
 };
 

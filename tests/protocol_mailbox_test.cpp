@@ -52,6 +52,29 @@ TEST(ProtocolMailbox, APublishedRunStandsInEveryPeersMailboxAndNowhereElse) {
   }
 }
 
+TEST(ProtocolMailbox, ACommonCopyIsWrittenOnce) {
+  PlainGroup group(shape_of(4), kArmed, true);
+  PlainMemory memory;
+  const auto lines = numbered_lines(4);
+  put_run(memory, group.view(2), Region::latent, 1, 2, 3, 5, lines.data(), 4);
+  put_run(memory, group.view(1), Region::gather, 0, 0, 2, 4, lines.data(), 4);
+  const std::vector<unsigned char> armed(group.layout().total_bytes, kArmed);
+  auto expected = armed;
+  std::memcpy(expected.data() + group.layout().at(Region::latent, 1, 2, 3) + 5 * sizeof(Line), lines.data(),
+              4 * sizeof(Line));
+  std::memcpy(expected.data() + group.layout().at(Region::gather, 0, 0, 2) + 4 * sizeof(Line), lines.data(),
+              4 * sizeof(Line));
+  EXPECT_EQ(group.common_bytes(), expected);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(group.bytes(rank), armed);
+    // Every rank reads it there.
+    EXPECT_TRUE(same(*(group.view(rank).mine<Line>(Region::latent, 1, 2, 3) + 5), lines[0]));
+  }
+  put_run(memory, group.view(2), Region::out, 0, 0, 1, 0, lines.data(), 2);
+  EXPECT_EQ(group.common_bytes(), expected) << "the output has a copy a rank";
+  for (int rank = 0; rank < 4; ++rank) EXPECT_NE(group.bytes(rank), armed);
+}
+
 TEST(ProtocolMailbox, APollStopsAtEveryMissingWord) {
   PlainMemory memory;
   for (int missing = 0; missing < 12; ++missing) {

@@ -5,6 +5,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+
 #include "tests/plain_box.hpp"
 
 namespace moetail::protocol {
@@ -26,11 +28,17 @@ Shape shape_of(int ranks, int capacity = 4) {
   return shape;
 }
 
-/// The box as it must be afterwards, byte by byte from the table of regions.
-std::vector<unsigned char> expected_bytes(const Layout& layout, u64 epoch, const Record& record) {
+constexpr bool is_whole(Region region) {
+  return region == Region::latent || region == Region::gather;
+}
+
+/// A box as it must be afterwards, byte by byte from the table of regions; `regions`: those that lie in it.
+template <class Filter>
+std::vector<unsigned char> expected_bytes(const Layout& layout, u64 epoch, const Record& record,
+                                          Filter&& regions) {
   std::vector<unsigned char> bytes(layout.total_bytes, kData);
   for (const RegionSpec& spec : kRegionTable) {
-    if ((record.regions & region_bit(spec.region)) == 0) continue;
+    if ((record.regions & region_bit(spec.region)) == 0 || !regions(spec.region)) continue;
     const int sources = spec.per_source ? layout.shape.ranks : 1;
     const int rows = spec.region == Region::header ? 1 : record.batch;
     for (int source = 0; source < sources; ++source)
@@ -40,6 +48,10 @@ std::vector<unsigned char> expected_bytes(const Layout& layout, u64 epoch, const
       }
   }
   return bytes;
+}
+
+std::vector<unsigned char> expected_bytes(const Layout& layout, u64 epoch, const Record& record) {
+  return expected_bytes(layout, epoch, record, [](Region) { return true; });
 }
 
 void check_rearm(const Shape& shape, int rank, u64 epoch, const Record& record, int parts) {
@@ -74,6 +86,43 @@ TEST(ProtocolRearm, EveryModeEverySlotEveryNumberOfParts) {
             }
           }
   }
+}
+
+// What all ranks read in one copy is re-armed by all of them together, each word by one.
+TEST(ProtocolRearm, ACommonCopyIsRearmedOnce) {
+  for (int ranks : {1, 2, 4, 8})
+    for (Mode mode : {Mode::front, Mode::front_poll, Mode::publish, Mode::twoshot})
+      for (u64 epoch : {0, 1, 2})
+        for (int parts : {1, 3})
+          for (int batch : {1, 4}) {
+            const bool polls = mode == Mode::front_poll;
+            const Record record{batch, dirtied_regions(mode, mode == Mode::publish, polls, polls)};
+            PlainGroup group(shape_of(ranks), kData, true);
+            PlainMemory memory;
+            for (int rank = 0; rank < ranks; ++rank)
+              for (int part = 0; part < parts; ++part)
+                rearm_previous(memory, group.view(rank), epoch, record, part, parts);
+            const auto common = expected_bytes(group.layout(), epoch, record, is_whole);
+            const auto own = expected_bytes(group.layout(), epoch, record,
+                                            [](Region region) { return !is_whole(region); });
+            ASSERT_EQ(group.common_bytes(), common) << mode_name(mode) << " of " << ranks << " ranks";
+            for (int rank = 0; rank < ranks; ++rank) ASSERT_EQ(group.bytes(rank), own) << rank;
+            ASSERT_EQ(memory.armed_bytes,
+                      static_cast<std::size_t>(std::count(common.begin(), common.end(), 0xFF) +
+                                               ranks * std::count(own.begin(), own.end(), 0xFF)));
+          }
+}
+
+// By source: a rank clears its own rows of the common latents and no other's.
+TEST(ProtocolRearm, ARankClearsItsOwnRowsOfTheCommonLatents) {
+  PlainGroup group(shape_of(4), kData, true);
+  PlainMemory memory;
+  rearm_previous(memory, group.view(2), 1, {3, region_bit(Region::latent)}, 0, 1);
+  auto expected = std::vector<unsigned char>(group.layout().total_bytes, kData);
+  const u64 begin = group.layout().at(Region::latent, 0, 2, 0),
+            end = group.layout().at(Region::latent, 0, 2, 3);
+  std::fill(expected.begin() + static_cast<long>(begin), expected.begin() + static_cast<long>(end), 0xFF);
+  EXPECT_EQ(group.common_bytes(), expected);
 }
 
 TEST(ProtocolRearm, TheEmptyRecordTouchesNothing) {
@@ -131,16 +180,25 @@ TEST(ProtocolRearm, ThePreviousCallsRecordIsUsed) {
 }
 
 TEST(ProtocolRearm, ArmingABoxLeavesNothingBut) {
-  for (int ranks : {1, 4}) {
-    PlainGroup group(shape_of(ranks), kData);
-    PlainMemory memory;
-    const BoxView view = group.view(ranks - 1);
-    arm_box(memory, view);
-    const auto bytes = group.bytes(ranks - 1);
-    const u64 armed = group.layout().offset[static_cast<int>(Region::control)];
-    for (u64 i = 0; i < armed; ++i) ASSERT_EQ(bytes[i], 0xFF) << i;
-    for (int word = 0; word < kControlWords; ++word) EXPECT_EQ(*view.control(static_cast<Control>(word)), 0u);
-  }
+  for (int ranks : {1, 4})
+    for (bool has_common : {false, true}) {
+      PlainGroup group(shape_of(ranks), kData, has_common);
+      PlainMemory memory;
+      for (int rank = 0; rank < ranks; ++rank) arm_box(memory, group.view(rank));
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto own = group.bytes(rank);
+        const auto common = has_common ? group.common_bytes() : own;
+        for (const RegionSpec& spec : kRegionTable) {
+          if (spec.region == Region::control) continue;
+          const auto& bytes = is_whole(spec.region) ? common : own;
+          const u64 begin = group.layout().at(spec.region, 0, 0, 0);
+          const u64 count = group.layout().region_bytes[static_cast<int>(spec.region)];
+          for (u64 i = 0; i < count; ++i) ASSERT_EQ(bytes[begin + i], 0xFF) << spec.name << " byte " << i;
+        }
+        for (int word = 0; word < kControlWords; ++word)
+          EXPECT_EQ(*group.view(rank).control(static_cast<Control>(word)), 0u);
+      }
+    }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 
@@ -144,6 +145,23 @@ TEST(RuntimeBoxes, EveryShapeRuleIsStated) {
   }
 }
 
+TEST(RuntimeBoxes, CopiesAsTheEnvironmentAsks) {
+  const World world = World::virtual_ranks(2);
+  for (const char* value : {"2", "yes", "01"}) {
+    setenv("MOETAIL_MULTICAST", value, 1);
+    expect_error(Code::invalid_argument, {std::string("MOETAIL_MULTICAST = ") + value, "0 or 1"},
+                 [&] { world.make_boxes(small_shape(2)); });
+  }
+  for (const char* value : {"0", "1", ""}) {
+    setenv("MOETAIL_MULTICAST", value, 1);
+    const auto boxes = world.make_boxes(small_shape(2));
+    const bool one_copy = boxes[0].impl()->state.view.common != nullptr;
+    EXPECT_EQ(one_copy, *value != '0') << value;
+    EXPECT_EQ(boxes[0].impl()->state.view.common, boxes[1].impl()->state.view.common);
+  }
+  unsetenv("MOETAIL_MULTICAST");
+}
+
 TEST(RuntimeBoxes, MemoryThatIsNotThereIsAnError) {
   Shape shape = small_shape(16);
   shape.hidden = protocol::kMaxColumns;
@@ -152,7 +170,7 @@ TEST(RuntimeBoxes, MemoryThatIsNotThereIsAnError) {
   shape.capacity = protocol::kMaxCapacity;
   shape.poll_capacity = protocol::kMaxCapacity;
   // 3 * 65535 * 64 * 2^20 polled rows of two bytes: more than a process can address.
-  expect_error(Code::resource, {"mailboxes of rank", "bytes of memory"},
+  expect_error(Code::resource, {"mailboxes, heap", "bytes of memory"},
                [&] { World::virtual_ranks(16).make_boxes(shape); });
 }
 

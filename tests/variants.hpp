@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "protocol/mode.hpp"
@@ -48,6 +49,10 @@ inline std::vector<Variant> variants() {
 
 inline std::string variant_name(const ::testing::TestParamInfo<Variant>& info) {
   return info.param.name;
+}
+
+inline std::string rank_name(const ::testing::TestParamInfo<int>& info) {
+  return "T" + std::to_string(info.param);
 }
 
 /// A small shape that every mode and batch up to 8 can run: H = 24 T, L = 40 T, odd multiples of what the

@@ -37,7 +37,7 @@ MOETAIL_FN constexpr const char* site_name(Site site) {
                                           "shared_push",  "shared_poll", "reduced_publish", "reduced_poll",
                                           "twoshot_push", "twoshot_sum", "gather_publish",  "gather_poll",
                                           "out_publish",  "consume",     "rearm",           "consume_rearm"};
-  return static_cast<int>(site) < kSites ? kNames[static_cast<int>(site)] : "?";
+  return static_cast<u32>(site) < static_cast<u32>(kSites) ? kNames[static_cast<u32>(site)] : "?";
 }
 
 }  // namespace moetail::protocol

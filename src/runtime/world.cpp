@@ -5,6 +5,7 @@
 
 #include "base/env.hpp"
 #include "base/error.hpp"
+#include "engine/cpu/arith.hpp"
 #include "runtime/impl.hpp"
 
 namespace moetail {
@@ -16,9 +17,13 @@ std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options) {
   if (options.engine == Engine::cuda)
     base::fail(Code::unsupported, "engine = cuda: accepted is auto or cpu: this build has no CUDA engine");
   if (options.threads < 0) base::bad_argument("threads", options.threads, "0 (one a core) or more");
-  if (options.deadline.count() < 0 || options.first_deadline.count() < 0)
-    base::bad_argument("deadline (ms)", std::min(options.deadline.count(), options.first_deadline.count()),
-                       "0 (none) or more");
+  constexpr std::int64_t kLongestDeadlineMs = 1'000'000'000;  // far below what overflows in nanoseconds
+  for (const auto deadline : {options.deadline, options.first_deadline})
+    if (deadline.count() < 0 || deadline.count() > kLongestDeadlineMs)
+      base::bad_argument("deadline (ms)", deadline.count(),
+                         fmt::format("0 (none) or more, at most {}", kLongestDeadlineMs));
+  // A wrong MOETAIL_CPU_TARGET is an error here, where somebody hears it, not in a launch.
+  static_cast<void>(cpu::arith());
   auto impl = std::make_shared<World::Impl>();
   impl->options = options;
   if (!options.policy_file.empty()) impl->policy = Policy::load(options.policy_file);
