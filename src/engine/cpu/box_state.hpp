@@ -44,7 +44,7 @@ struct BoxState {
   std::chrono::nanoseconds deadline{0};        ///< 0: none
   std::chrono::nanoseconds first_deadline{0};  ///< of the first call
   int spins_before_park = 0;  ///< few where ranks outnumber cores: a spinning rank keeps another from running
-  int layer = 0;  ///< label of the latest tail, for the fault of whoever consumes its output
+  int layer = 0;              ///< label of the latest tail, for the fault of whoever consumes its output
   Hooks* hooks = nullptr;
 };
 
