@@ -48,7 +48,8 @@ BENCHMARK(finalize)->Arg(1)->Arg(64);
 
 void sum_rows(benchmark::State& state) {
   const int columns = static_cast<int>(state.range(0));
-  const std::vector<Bf16> values = numbers(static_cast<std::size_t>(kRanks * columns), 2);
+  const std::vector<Bf16> values =
+      numbers(static_cast<std::size_t>(kRanks) * static_cast<std::size_t>(columns), 2);
   const std::vector<const Bf16*> rows = rows_of(values, columns);
   std::vector<float> sum(static_cast<std::size_t>(columns));
   for (auto _ : state) {

@@ -16,7 +16,7 @@ LoadWatch::LoadWatch() : begin_(read()) {}
 std::optional<LoadWatch::Ticks> LoadWatch::read() {
   std::ifstream file("/proc/stat");
   std::string name;
-  double user, nice, system, idle, iowait, irq, softirq, stolen;
+  double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, stolen = 0;
   if (!(file >> name >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> stolen) ||
       name != "cpu")
     return std::nullopt;

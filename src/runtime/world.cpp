@@ -181,6 +181,7 @@ std::vector<OutView> World::run(std::span<const RankCall> calls) const {
                          fmt::format("{}, the same on all ranks", protocol::mode_name(runs[0].mode)));
   }
   std::vector<OutView> views;
+  views.reserve(runs.size());
   for (const auto& run : runs) views.push_back(runtime::enqueue_run(run));
   return views;
 }

@@ -25,8 +25,9 @@ protocol::Header header_of(const TailCall& call, const protocol::Shape& shape) {
 }
 
 protocol::Record record_of(const TailCall& call) {
-  return {call.batch,
-          protocol::dirtied_regions(call.mode, call.shares_reduced, call.polls_slots, call.polls_shared)};
+  // A user who was given the slots may have filled any of them, whether this call then polled them or not.
+  const bool gave_slots = call.mode == Mode::front_poll;
+  return {call.batch, protocol::dirtied_regions(call.mode, call.shares_reduced, gave_slots, gave_slots)};
 }
 
 bool publish_own_header(Cluster& cluster, const TailCall& call) {
