@@ -154,9 +154,10 @@ BenchRow run_row(const BenchOptions& options, const Configuration& one,
     theirs.emplace(*other_driver, Judge(weights, inputs, Mode::front, other_steps), progress);
   }
 
-  progress.begin(fmt::format("{} rounds, {} T={} B={}", options.rounds, protocol::mode_name(one.plan.mode),
-                             one.input.shape.ranks, one.input.batch),
-                 static_cast<std::uint64_t>(our_steps + (theirs ? other_steps : 0)));
+  progress.begin(
+      fmt::format("{} rounds, {} T={} B={}", options.rounds, protocol::mode_name(one.plan.mode),
+                  one.input.shape.ranks, one.input.batch),
+      static_cast<std::uint64_t>(our_steps) + (theirs ? static_cast<std::uint64_t>(other_steps) : 0));
   for (int step = 0; step < kWarmUpSteps; ++step) {
     ours.step();
     if (theirs) theirs->step();

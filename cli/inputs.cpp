@@ -91,6 +91,7 @@ Inputs Inputs::captured(const InputSpec& spec, const io::CapturedStep& step, std
   inputs.captured_ = true;
   for (const int layer : layers) {
     std::vector<RankInput> ranks;
+    ranks.reserve(static_cast<std::size_t>(spec.shape.ranks));
     for (int rank = 0; rank < spec.shape.ranks; ++rank)
       ranks.push_back(captured_input(step.inputs(layer, rank), spec));
     inputs.add_set({}, std::move(ranks));

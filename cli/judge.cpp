@@ -62,6 +62,7 @@ void Judge::check_step(const StepOutput& output, int step) {
   }
   if (whole) return;
   const std::uint64_t num_rows = static_cast<std::uint64_t>(num_layers) * static_cast<std::uint64_t>(batch);
+  if (num_rows == 0) return;
   // Neighbours of a random start, spread over the step: none is taken twice.
   const std::uint64_t start =
       verify::mix64(inputs_.spec().seed + static_cast<std::uint64_t>(step)) % num_rows;
