@@ -53,8 +53,8 @@ double best_dot_seconds(const std::vector<Bf16>& weights, int num_rows, int num_
 }
 
 // A floor made of ceilings that the product exceeds would be none. Other work on the machine can spoil any one
-// measurement, so one good attempt out of three is enough.
-TEST(Ceilings, AreAboveWhatTheDotReaches) {
+// measurement, so one good attempt out of three is enough. A sanitizer slows the two down differently: not there.
+TEST(Ceilings, AreAboveWhatTheDotReachesAtFullSize) {
   constexpr int kNumRows = 4 * 896;  // 25.7 MB, about as long as a pass of the measurement
   constexpr int kNumTokens = 64;
   constexpr double kBytes = 2.0 * kNumRows * 3584;
