@@ -23,6 +23,7 @@ std::string table_line(const std::vector<Column>& columns, const std::vector<std
 
 std::string table_titles(const std::vector<Column>& columns) {
   std::vector<std::string> titles;
+  titles.reserve(columns.size());
   for (const Column& column : columns) titles.push_back(column.title);
   return table_line(columns, titles);
 }
