@@ -125,7 +125,7 @@ void poll_run_from_peer(benchmark::State& state) {
   std::atomic<long> asked = 0, written = 0;
   std::thread peer([&] {
     for (long turn = 1;; ++turn) {
-      long now;
+      long now = 0;
       while ((now = asked.load(std::memory_order_acquire)) < turn && now >= 0) {
       }
       if (now < 0) return;
