@@ -8,6 +8,16 @@
 
 namespace moetail::cpu {
 
+std::optional<Target> on_avx3(const char* name, decltype(Arith::dot) dot, decltype(Target::spin) spin) {
+  const std::vector<const Target*> base = highway_targets();
+  if (base.empty() || std::string_view(base.front()->arith.name) != "avx3") return std::nullopt;
+  Target target = *base.front();
+  target.arith.name = name;
+  target.arith.dot = dot;
+  target.spin = spin;
+  return target;
+}
+
 const std::vector<const Target*>& runnable_targets() {
   static const std::vector<const Target*> targets = [] {
     std::vector<const Target*> found;

@@ -269,17 +269,8 @@ bool has_amx_bf16() {
 }  // namespace
 
 const Target* amx_bf16_target() {
-  static const bool runs = has_amx_bf16();
-  const std::vector<const Target*> base = highway_targets();
-  if (!runs || base.empty() || std::string_view(base.front()->arith.name) != "avx3") return nullptr;
-  static const Target target = [&] {
-    Target made = *base.front();
-    made.arith.name = "amx_bf16";
-    made.arith.dot = dot;
-    made.spin = spin;
-    return made;
-  }();
-  return &target;
+  static const std::optional<Target> target = has_amx_bf16() ? on_avx3("amx_bf16", dot, spin) : std::nullopt;
+  return target ? &*target : nullptr;
 }
 
 }  // namespace moetail::cpu

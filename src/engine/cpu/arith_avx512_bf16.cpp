@@ -93,19 +93,9 @@ MOETAIL_AVX512_BF16 double spin(long rounds) {
 }  // namespace
 
 const Target* avx512_bf16_target() {
-  const std::vector<const Target*> base = highway_targets();
-  if (!__builtin_cpu_supports("avx512bf16") || base.empty() ||
-      std::string_view(base.front()->arith.name) != "avx3") {
-    return nullptr;
-  }
-  static const Target target = [&] {
-    Target made = *base.front();
-    made.arith.name = "avx512_bf16";
-    made.arith.dot = dot;
-    made.spin = spin;
-    return made;
-  }();
-  return &target;
+  static const std::optional<Target> target =
+      __builtin_cpu_supports("avx512bf16") ? on_avx3("avx512_bf16", dot, spin) : std::nullopt;
+  return target ? &*target : nullptr;
 }
 
 }  // namespace moetail::cpu

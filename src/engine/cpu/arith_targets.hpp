@@ -27,6 +27,9 @@ const Target* avx512_bf16_target();
 std::vector<const Target*> highway_targets();  // best first
 const Target* scalar_target();
 
+/// The avx3 target with a dot of its own, or nothing where avx3 is not the best one that Highway offers here.
+std::optional<Target> on_avx3(const char* name, decltype(Arith::dot) dot, decltype(Target::spin) spin);
+
 /// All runnable targets, best first; the last one is scalar.
 const std::vector<const Target*>& runnable_targets();
 
