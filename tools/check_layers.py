@@ -17,10 +17,14 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Room -> folder in the tree and what it may include, as prefixes of include names; a name with a suffix is one header.
 # Its own room is always allowed. The order decides which room a file belongs to: the longest folder first.
 BELOW = ("protocol/", "base/")
+GPU_BELOW = (*BELOW, "device/", "kernels/")
 RUNTIME_BELOW = (*BELOW, "engine/", "transport/", "io/", "moetail/")
 USERS = (*BELOW, "moetail/", "verify/", "io/", "engine/cpu/ceilings.hpp", "engine/cpu/arith.hpp")
 ROOMS = {
     "engine/cpu": ("src/engine/cpu", BELOW),
+    "engine/cuda": ("src/engine/cuda", GPU_BELOW),
+    "kernels": ("src/kernels", (*BELOW, "device/")),
+    "device": ("src/device", ("protocol/",)),
     "protocol": ("src/protocol", ()),
     "base": ("src/base", ()),
     "io": ("src/io", ("base/",)),
@@ -35,7 +39,7 @@ ROOMS = {
     "examples": ("examples", ("moetail/",)),
 }
 # The protocol room is compiled where there is no standard library.
-NO_SYSTEM_INCLUDES = {"protocol"}
+NO_SYSTEM_INCLUDES = {"protocol", "device"}
 
 
 def room_of(path):
@@ -98,6 +102,11 @@ WRONG = [
     ("src/engine/cpu/front.cpp", '#include "hooks.hpp"'),
     ("src/engine/cpu/front.cpp", '#include "../../transport/host.hpp"'),
     ("src/engine/cpu/front.cpp", "#include <transport/host.hpp>"),
+    ("src/engine/cuda/stream.cpp", '#include "engine/cpu/stream.hpp"'),
+    ("src/engine/cuda/cache.cpp", '#include "io/atomic_file.hpp"'),
+    ("src/kernels/front.cuh", '#include "engine/cuda/kernel.hpp"'),
+    ("src/device/pack.cuh", '#include "kernels/tail_args.hpp"'),
+    ("src/device/pack.cuh", "#include <cuda_bf16.h>"),
     ("src/transport/host.cpp", '#include "engine/cpu/hooks.hpp"'),
     ("src/runtime/world.cpp", '#include "verify/oracle.hpp"'),
     ("include/moetail/moetail.hpp", '#include "runtime/world.hpp"'),
@@ -113,6 +122,8 @@ RIGHT = [
     ("src/base/error.hpp", "#include <fmt/format.h>"),
     ("src/io/safetensors.cpp", '#include "base/error.hpp"'),
     ("src/engine/cpu/front.cpp", '#include "protocol/mailbox.hpp"'),
+    ("src/engine/cuda/box_memory.hpp", '#include "device/host_block.hpp"'),
+    ("src/kernels/front.cuh", '#include "device/pack.cuh"'),
     ("src/runtime/world.cpp", '#include "engine/cpu/front.hpp"'),
     ("src/runtime/c_api.cpp", '#include "moetail/moetail.h"'),
     ("include/moetail/moetail.hpp", '#include "protocol/shape.hpp"'),
