@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/atomic_file.hpp"
 #include "base/error.hpp"
-#include "io/atomic_file.hpp"
 #include "io/escaped.hpp"
 #include "io/layer_list.hpp"
 #include "io/safetensors_writer.hpp"
@@ -146,7 +146,7 @@ void write_checkpoint(const fs::path& directory, const CheckpointSpec& spec, con
   const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}},
                                 {"weight_map", std::move(weight_map)}};
   const std::string text = index.dump(2) + '\n';
-  AtomicFile file(directory / kIndexName);
+  base::AtomicFile file(directory / kIndexName);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.commit();
   rollback.keep();

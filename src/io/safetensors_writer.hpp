@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/atomic_file.hpp"
+#include "base/atomic_file.hpp"
 #include "io/dtype.hpp"
 
 namespace moetail::io {
@@ -65,7 +65,7 @@ class SafetensorsWriter {
   Slot& slot(std::string_view name);
   void check_element_size(std::string_view name, std::size_t size);
 
-  AtomicFile file_;
+  base::AtomicFile file_;
   std::vector<Slot> slots_;                                  // in the order of the file
   std::map<std::string, std::size_t, std::less<>> by_name_;  // index into slots_
 };

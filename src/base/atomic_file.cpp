@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Temporary name, positioned writes, fsync, rename.
-#include "io/atomic_file.hpp"
+#include "base/atomic_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 
 #include "base/error.hpp"
 
-namespace moetail::io {
+namespace moetail::base {
 namespace {
 
 bool means_full(int error) {
@@ -29,9 +29,8 @@ bool means_full(int error) {
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
   struct stat status {};
   if (::stat(target_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    base::fail(Code::file,
-               "{}: exists and is no regular file: accepted is a new name or a regular file to replace",
-               target_.string());
+    fail(Code::file, "{}: exists and is no regular file: accepted is a new name or a regular file to replace",
+         target_.string());
   }
   static std::atomic<unsigned> counter{0};
   constexpr int kMaxTries = 100;
@@ -48,8 +47,8 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail_with(const char* action, int error) const {
-  base::fail(means_full(error) ? Code::resource : Code::file, "{}: {} ({})", target_.string(), action,
-             std::generic_category().message(error));
+  fail(means_full(error) ? Code::resource : Code::file, "{}: {} ({})", target_.string(), action,
+       std::generic_category().message(error));
 }
 
 void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -75,4 +74,4 @@ void AtomicFile::commit() {
   temporary_.clear();
 }
 
-}  // namespace moetail::io
+}  // namespace moetail::base

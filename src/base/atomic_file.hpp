@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace moetail::io {
+namespace moetail::base {
 
 /// Writes to a temporary name beside the target ("NAME.tmp-PID-N") and renames at the end. Whoever reads the
 /// target sees the old file or the whole new one. Without `commit`, the destructor removes the temporary;
@@ -40,4 +40,4 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-}  // namespace moetail::io
+}  // namespace moetail::base
