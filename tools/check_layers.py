@@ -122,7 +122,7 @@ RIGHT = [
     ("src/base/error.hpp", "#include <fmt/format.h>"),
     ("src/io/safetensors.cpp", '#include "base/error.hpp"'),
     ("src/engine/cpu/front.cpp", '#include "protocol/mailbox.hpp"'),
-    ("src/engine/cuda/box_memory.hpp", '#include "device/host_block.hpp"'),
+    ("src/engine/cuda/box_memory.hpp", '#include "kernels/args.hpp"'),
     ("src/kernels/front.cuh", '#include "device/pack.cuh"'),
     ("src/runtime/world.cpp", '#include "engine/cpu/front.hpp"'),
     ("src/runtime/c_api.cpp", '#include "moetail/moetail.h"'),

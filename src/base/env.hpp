@@ -29,14 +29,42 @@ inline constexpr EnvVariable kMulticast = {
     "whether one store may reach all ranks; on the CPU, whether they read one common copy of the latents",
     "0 or 1", "1 where the transport offers it"};
 
+inline constexpr EnvVariable kCudaDriver = {"MOETAIL_CUDA_DRIVER", "the CUDA driver's library",
+                                            "a soname or a path", "libcuda.so.1"};
+
+inline constexpr EnvVariable kNvrtc = {"MOETAIL_NVRTC", "the CUDA run-time compiler's library",
+                                       "a soname or a path, the only one that is tried",
+                                       "libnvrtc.so.13 or .12: the loader's path, CUDA_HOME, CUDA_PATH"};
+
+inline constexpr EnvVariable kCudaHome = {
+    "CUDA_HOME", "where a CUDA toolkit is: its lib64 or lib may hold NVRTC", "a folder", "not looked at"};
+inline constexpr EnvVariable kCudaPath = {"CUDA_PATH", "the same, looked at after CUDA_HOME", "a folder",
+                                          "not looked at"};
+
+inline constexpr EnvVariable kCacheDir = {
+    "MOETAIL_CACHE_DIR", "where compiled CUDA kernels are kept",
+    "a folder, made if it is missing; set but empty: kept in memory only",
+    "XDG_CACHE_HOME/moetail, else HOME/.cache/moetail"};
+inline constexpr EnvVariable kXdgCacheHome = {"XDG_CACHE_HOME", "the user's caches", "an absolute path",
+                                              "HOME/.cache"};
+inline constexpr EnvVariable kHome = {"HOME", "the user's folder, for .cache", "an absolute path",
+                                      "no cache on disk"};
+
 /// All of them, in the order in which they are printed. A variable that is read and stands in no row here is a mistake.
-inline constexpr EnvVariable kEnvironment[] = {kCpuTarget, kCeilings, kMulticast};
+inline constexpr EnvVariable kEnvironment[] = {kCpuTarget, kCeilings, kMulticast, kCudaDriver,   kNvrtc,
+                                               kCudaHome,  kCudaPath, kCacheDir,  kXdgCacheHome, kHome};
 
 /// The variable's value, or nothing where it is unset or empty.
 inline std::optional<std::string> read_env(const EnvVariable& variable) {
   const char* value = std::getenv(variable.name);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
+}
+
+/// Whether the variable is set and holds nothing: for those where that means something.
+inline bool is_set_empty(const EnvVariable& variable) {
+  const char* value = std::getenv(variable.name);
+  return value != nullptr && *value == '\0';
 }
 
 }  // namespace moetail::base

@@ -42,6 +42,9 @@ int registers_beside_successor(const DeviceLimits& limits, int threads);
 std::vector<std::string> budget_violations(const KernelUsage& usage, const Launch& launch,
                                            const Budget& budget, const DeviceLimits& limits);
 
+/// The sentences as one message.
+std::string joined_violations(const std::vector<std::string>& violations);
+
 /// The sentence for too few resident clusters, or nothing. `resident` comes from Kernel::max_resident_clusters.
 std::optional<std::string> residency_violation(const std::string& kernel, const Launch& launch, int resident,
                                                int needed);

@@ -29,7 +29,7 @@ struct CudaInfo {
   std::string kernel_cache;           ///< its folder, or that it is off
   std::optional<DeviceFacts> device;  ///< also of a device that is not supported
   std::vector<ClusterFit>
-      clusters;  ///< where supported: sizes 1, 8 and 16 at 60 KB and at the most shared memory a block
+      clusters;  ///< where supported: sizes 1, 4, 8 and 16 at 60 KB and at the most shared memory a block
 };
 
 /// Never throws: what cannot be found out is said in words. Creates the primary context where the device is supported, which

@@ -69,6 +69,8 @@ class Kernel {
 
  private:
   class Loaded;
+  void set(abi::FunctionAttribute which, int value, const char* what);
+
   std::shared_ptr<const Loaded> module_;
   abi::Function function_ = nullptr;
   std::string name_;

@@ -2,7 +2,6 @@
 // Compiled kernels: in memory, on disk, and from the compiler only where neither has them.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/cache_entry.hpp"
 #include "engine/cuda/nvrtc.hpp"
 
 namespace moetail::cuda {
@@ -23,24 +23,17 @@ struct KernelSpec {
   std::string source;                ///< such as: #include "kernels/front.cuh"
   std::vector<std::string> defines;  ///< "MOETAIL_RANKS=8"
   std::string arch;                  ///< "sm_90a"
-  std::vector<std::string> options;  ///< further compiler options, such as --maxrregcount
+  std::vector<std::string> options;  ///< further compiler options, such as --maxrregcount=120
 };
 
-struct CompiledKernel {
-  std::vector<std::byte> cubin;
-  KernelUsage usage;  ///< of the entry
-};
-
-/// Where a kernel came from, for `warmup` and the tests.
-enum class Origin { memory, disk, compiler };
-
-/// What a cache compiles with. The functions are called from any thread that asks for a kernel.
+/// What a cache compiles with. Both functions are called from any thread that asks for a kernel.
 struct Compiler {
-  std::function<std::string()> version;  ///< "13.0"; part of the key
+  std::function<std::string()> version;  ///< everything beyond the spec that decides the machine code
   std::function<CompileResult(const KernelSpec&)> compile;
 };
 
-/// The machine's NVRTC over the embedded headers. Loads it at the first call of a function.
+/// The machine's NVRTC over the embedded headers: its version is NVRTC's, the headers' hash and the standard options. NVRTC is loaded
+/// by the first call of a function.
 Compiler nvrtc_compiler();
 
 /// The folder kernels are kept in: MOETAIL_CACHE_DIR; else XDG_CACHE_HOME/moetail; else HOME/.cache/moetail. Nothing where
@@ -51,34 +44,39 @@ std::optional<std::filesystem::path> kernel_cache_directory();
 /// time. A folder that cannot be written or read costs nothing but compile time: the cache then works in memory alone.
 class KernelCache {
  public:
-  explicit KernelCache(Compiler compiler = nvrtc_compiler(),
-                       std::optional<std::filesystem::path> directory = kernel_cache_directory());
-
   enum class IfMissing { compile, fail };
+  enum class Origin { memory, disk, compiler };
   struct Found {
     std::shared_ptr<const CompiledKernel> kernel;
     Origin origin;
   };
 
+  explicit KernelCache(Compiler compiler = nvrtc_compiler(),
+                       std::optional<std::filesystem::path> directory = kernel_cache_directory());
+
   /// The kernel of `spec`. With IfMissing::fail (a stream is capturing) a kernel that is not in memory throws Code::call_order and
   /// says to warm up. Compile errors throw as Nvrtc::compile does, every time they are asked for.
   Found get(const KernelSpec& spec, IfMissing if_missing = IfMissing::compile);
 
-  /// The name of a spec's entry on disk, 32 hexadecimal digits: a hash of source, headers, defines, options, arch and compiler.
-  std::string key(const KernelSpec& spec) const;
+  /// Where a spec's entry is kept, or would be; empty where nothing is kept on disk.
+  std::filesystem::path file_of(const KernelSpec& spec) const;
   const std::optional<std::filesystem::path>& directory() const { return directory_; }
-  /// Why the folder is not used, though it was asked for; empty where it is. The first reason stays.
-  std::string directory_trouble() const;
+  /// Why the last write or read that failed did; empty where all is well. Never an error of the caller's.
+  std::string trouble() const;
 
  private:
   using Entry = std::shared_future<std::shared_ptr<const CompiledKernel>>;
-  Found make(const KernelSpec& spec, const std::string& key);
+
+  Found make(const KernelSpec& spec, const std::string& identity);
+  std::filesystem::path file_of(const KernelSpec& spec, const std::string& identity) const;
+  std::optional<CompiledKernel> read(const std::filesystem::path& file, const std::string& identity);
+  void write(const std::filesystem::path& file, const std::string& identity, const CompiledKernel& kernel);
   void note_trouble(const std::string& reason);
 
   Compiler compiler_;
   std::optional<std::filesystem::path> directory_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Entry> entries_;
+  mutable std::mutex mutex_;              // guards the two below, and is not held while compiling
+  std::map<std::string, Entry> entries_;  // by identity
   std::string trouble_;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "engine/cuda/budget.hpp"
 #include "engine/cuda/kernel.hpp"
@@ -30,13 +31,15 @@ class KernelStore {
   /// `stream` is capturing a kernel that is not loaded yet is Code::call_order: warm up first.
   std::shared_ptr<const Kernel> get(const KernelRequest& request, const Stream& stream);
   /// The same ahead of time; returns where it came from (memory: it was loaded already).
-  Origin warm_up(const KernelRequest& request);
+  KernelCache::Origin warm_up(const KernelRequest& request);
 
   const ContextRef& context() const { return context_; }
   KernelCache& cache() const { return *cache_; }
 
  private:
-  std::shared_ptr<const Kernel> load(const KernelRequest& request, const std::string& key, Origin* origin);
+  std::shared_ptr<const Kernel> find(const std::string& key);
+  std::pair<std::shared_ptr<const Kernel>, KernelCache::Origin> load(const KernelRequest& request,
+                                                                     const std::string& key);
 
   ContextRef context_;
   std::shared_ptr<KernelCache> cache_;

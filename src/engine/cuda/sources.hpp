@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers that kernels are compiled from, carried in the library: src/protocol/*.hpp, src/device/*.{cuh,hpp}, src/kernels/*.cuh
-// and src/kernels/tail_args.hpp. Made by cmake/embed_headers.py, again whenever one of them changes.
+// The headers that kernels are compiled from, carried in the library: src/protocol, src/device and src/kernels without
+// the plan, which is host code. Made by cmake/EmbedHeaders.cmake, again whenever one of them changes.
 #pragma once
 
 #include <span>
