@@ -5,15 +5,15 @@
 #include <optional>
 #include <span>
 
-#include "device/host_block.hpp"
 #include "engine/cuda/memory.hpp"
 #include "engine/cuda/stream.hpp"
+#include "kernels/args.hpp"
 #include "protocol/fault.hpp"
 #include "protocol/mailbox.hpp"
 
 namespace moetail::cuda {
 
-/// Mailboxes and control words as protocol::Layout places them, on the device; fault record and stop word (device::HostBlock) on the
+/// Mailboxes and control words as protocol::Layout places them, on the device; fault record and stop word (kernels::FaultCell) on the
 /// host. Must outlive every launch that has its addresses.
 class BoxMemory {
  public:
@@ -23,8 +23,8 @@ class BoxMemory {
   const protocol::Layout& layout() const { return layout_; }
   /// Start of the box, as every rank's layout offsets count from.
   protocol::u8* device() const { return memory_.as<protocol::u8>(); }
-  /// The host block as kernels get it.
-  device::HostBlock* host_block() const { return block_.device<device::HostBlock>(); }
+  /// The fault cell as kernels get it.
+  kernels::FaultCell* fault_cell() const { return cell_.device<kernels::FaultCell>(); }
 
   /// Enqueues the arming: every mailbox word becomes the sentinel, every control word 0. Then clears fault and stop, which takes
   /// effect at once: nothing of the box may be running. For a new box, and for recovery by all ranks together.
@@ -42,7 +42,7 @@ class BoxMemory {
  private:
   protocol::Layout layout_;
   DeviceMemory memory_;
-  MappedHostMemory block_;
+  MappedHostMemory cell_;
 };
 
 }  // namespace moetail::cuda

@@ -15,8 +15,8 @@ namespace moetail::cuda {
 
 /// Limits beyond the device's own. Empty: only the device's.
 struct Budget {
-  std::optional<int> max_registers;             ///< a thread; see registers_beside_successor
-  std::optional<std::size_t> max_shared_bytes;  ///< a block, static and dynamic together
+  std::optional<int> max_registers = std::nullopt;             ///< a thread; see registers_beside_successor
+  std::optional<std::size_t> max_shared_bytes = std::nullopt;  ///< a block, static and dynamic together
   std::size_t max_spill_bytes = 0;
   int min_resident_clusters =
       0;  ///< that have to be on the device at once, because they wait for each other; 0: none

@@ -119,7 +119,8 @@ struct ClusterDimension {
   unsigned x, y, z;
 };
 
-union LaunchAttributeValue {
+// Aligned as the driver's, which has pointers among its members.
+union alignas(8) LaunchAttributeValue {
   char pad[64];
   int cooperative;
   ClusterDimension cluster;
