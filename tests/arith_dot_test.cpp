@@ -130,7 +130,7 @@ class ArithDot : public ArithTest {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, ArithDot, testing::ValuesIn(runnable_arith_targets()), target_name);
 
-constexpr int kLatents[] = {8, 16, 24, 32, 40, 56, 64, 120, 1000, 3584};
+constexpr int kLatents[] = {8, 16, 24, 32, 40, 56, 64, 120, 1000, 3584, 4096, 8232};
 
 TEST_P(ArithDot, CloseToFloat64AndInTheStatedOrder) {
   rc::check([&] {

@@ -35,8 +35,8 @@ struct Arith {
   /// `weights` [num_rows, latent] and `operand` [num_tokens, latent] bf16, 16-byte aligned, latent % 8 == 0. Reads no
   /// byte outside of the two arrays and writes nothing but the num_rows floats of each token. A NaN or Inf comes out as
   /// NaN or Inf where an fp32 evaluation has one; amx_bf16 and avx512_bf16 take subnormal inputs for zero (so that Inf
-  /// times a subnormal is NaN) and flush subnormal results. amx_bf16 keeps scratch of each calling thread, at most the
-  /// larger of 1 MB and 32 tokens, and may throw std::bad_alloc when it first needs it.
+  /// times a subnormal is NaN) and flush subnormal results. amx_bf16 and avx2 keep scratch of each calling
+  /// thread, at most the larger of 1 MB and 32 tokens, and may throw std::bad_alloc when they first need it.
   void (*dot)(const Bf16* weights, const Bf16* operand, int latent, int num_rows, int num_tokens, float* dot,
               int dot_pitch);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The targets that Highway dispatches: AVX-512, AVX2 and NEON, from one text. This file is compiled once a target.
+#include <algorithm>
 #include <cstring>
 
+#include "engine/cpu/arith_avx2_panel.hpp"
 #include "engine/cpu/arith_targets.hpp"
 #include "protocol/numerics.hpp"
 
@@ -239,6 +241,15 @@ struct Dot {
 
 void dot(const Bf16* weights, const Bf16* operand, int latent, int num_rows, int num_tokens, float* dot,
          int dot_pitch) {
+#if HWY_TARGET == HWY_AVX2
+  while (num_tokens >= kFewestPanelTokens) {
+    const int tokens = std::min(num_tokens, kPanelTokens);
+    avx2_panel_dot(weights, operand, latent, num_rows, tokens, dot, dot_pitch);
+    operand += static_cast<std::size_t>(tokens) * static_cast<std::size_t>(latent);
+    dot += static_cast<std::size_t>(tokens) * static_cast<std::size_t>(dot_pitch);
+    num_tokens -= tokens;
+  }
+#endif
   TileCover<Dot>(weights, operand, latent, num_rows, num_tokens, dot, dot_pitch).run();
 }
 
