@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <regex>
 #include <system_error>
 
 #include "cli/commands.hpp"
@@ -20,11 +19,10 @@ namespace fs = std::filesystem;
 
 // Removes the files of an earlier make-checkpoint and nothing else: the writer refuses what else is there.
 void remove_checkpoint(const fs::path& directory) {
-  static const std::regex kNames(R"(model\.safetensors\.index\.json|model-\d{5}-of-\d{5}\.safetensors)");
   std::error_code error;
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
-    if (std::regex_match(entry->path().filename().string(), kNames)) files.push_back(entry->path());
+    if (io::is_checkpoint_file(entry->path().filename().string())) files.push_back(entry->path());
   for (const fs::path& file : files)
     if (!fs::remove(file, error) && error)
       base::fail(Code::file, "--force: {} cannot be removed ({})", file.string(), error.message());

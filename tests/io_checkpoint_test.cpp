@@ -209,5 +209,14 @@ TEST(CheckpointWriter, RemovesWhatItWroteWhenTheCallerFails) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir / "k3"), {}), 1);
 }
 
+TEST(CheckpointWriter, KnowsItsOwnFilesByName) {
+  for (const char* name : {"model.safetensors.index.json", "model-00001-of-00003.safetensors"})
+    EXPECT_TRUE(is_checkpoint_file(name)) << name;
+  for (const char* name :
+       {"", "model.safetensors", "model-1-of-3.safetensors", "model-00001-of-00003.safetensors.bak",
+        "my-model-00001-of-00003.safetensors", "model-0000x-of-00003.safetensors", "notes.txt"})
+    EXPECT_FALSE(is_checkpoint_file(name)) << name;
+}
+
 }  // namespace
 }  // namespace moetail::io

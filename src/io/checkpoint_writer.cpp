@@ -24,6 +24,10 @@ namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
+std::string shard_name(std::size_t number, std::size_t count) {
+  return fmt::format("model-{:05}-of-{:05}.safetensors", number, count);
+}
+
 void check_range(const char* name, int value, int low, int high) {
   if (value < low || value > high) base::bad_argument(name, value, fmt::format("{} to {}", low, high));
 }
@@ -134,7 +138,7 @@ void write_checkpoint(const fs::path& directory, const CheckpointSpec& spec, con
     const std::size_t begin = shard * items.size() / num_shards;
     const std::size_t end = (shard + 1) * items.size() / num_shards;
     const std::span<const Item> part = std::span(items).subspan(begin, end - begin);
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, num_shards);
+    const std::string name = shard_name(shard + 1, num_shards);
     for (const Item& item : part) {
       weight_map[item.spec.name] = name;
       total_bytes += tensor_size(item.spec.dtype, item.spec.shape).bytes;
@@ -150,6 +154,14 @@ void write_checkpoint(const fs::path& directory, const CheckpointSpec& spec, con
   file.write_at(0, std::as_bytes(std::span(text)));
   file.commit();
   rollback.keep();
+}
+
+bool is_checkpoint_file(std::string_view name) {
+  if (name == kIndexName) return true;
+  std::string digits(name);
+  for (char& c : digits)
+    if (c >= '0' && c <= '9') c = '0';
+  return digits == shard_name(0, 0);
 }
 
 }  // namespace moetail::io

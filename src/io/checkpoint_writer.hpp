@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "io/tail_name.hpp"
 
@@ -36,5 +37,8 @@ using FillTensor = std::function<void(int layer, TailTensor tensor, std::span<st
 /// checkpoint is refused. After an error, an exception of `fill` included, what was written is removed again.
 void write_checkpoint(const std::filesystem::path& directory, const CheckpointSpec& spec,
                       const FillTensor& fill);
+
+/// True for the names that write_checkpoint gives to its files.
+bool is_checkpoint_file(std::string_view name);
 
 }  // namespace moetail::io
