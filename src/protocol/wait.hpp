@@ -30,17 +30,20 @@ enum class WaitVerdict : int { go_on, expired, ended };
 /// wait ended otherwise: the deadline passed (a fault is raised), or the box was found poisoned or aborted.
 template <class Mem, class Look>
 MOETAIL_FN bool wait_until(Mem& mem, Spot& spot, Look&& look) {
+  // One call of `look`, so that it is compiled once: on a GPU it is inlined with everything it loads.
+  bool is_last_look = false;
   for (u32 spins = 0;; ++spins) {
     const auto ticket = mem.ticket();
     const int missing = look(spot);
     if (missing == 0) return true;
+    if (is_last_look) {
+      mem.raise(FaultKind::deadline, spot);
+      return false;
+    }
     const WaitVerdict verdict = mem.pause(spins, ticket, missing, spot);
-    if (verdict == WaitVerdict::go_on) continue;
     if (verdict == WaitVerdict::ended) return false;
     // A thread that was not scheduled for long may find its deadline passed and its data there.
-    if (look(spot) == 0) return true;
-    mem.raise(FaultKind::deadline, spot);
-    return false;
+    is_last_look = verdict == WaitVerdict::expired;
   }
 }
 

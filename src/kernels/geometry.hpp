@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a tail is cut up: K slices over the blocks of a cluster, row blocks over clusters, tokens into tiles. Pure arithmetic that
+// the plan and the kernels share, so that a shared-memory offset exists once.
+#pragma once
+
+#include "protocol/shape.hpp"
+
+namespace moetail::kernels {
+
+using protocol::i32;
+using protocol::Shape;
+using protocol::u32;
+
+// Eight warps poll and multiply, a ninth takes what is off the critical path: header, shared partials, squares.
+inline constexpr i32 kComputeWarps = 8;
+inline constexpr i32 kThreads = 32 * (kComputeWarps + 1);
+
+/// What a kernel is compiled for besides its shape.
+struct Geometry {
+  i32 slices = 16;     ///< blocks of a cluster, each with one K slice. Part of the numeric contract: a function of arch alone
+  i32 clusters = 7;    ///< clusters of one rank
+  i32 row_block = 128; ///< rows of the shard that a cluster multiplies at a time
+  i32 tile = 1;        ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
+  i32 stages = 1;      ///< row blocks of weights that shared memory holds
+};
+
+constexpr i32 round_up(i32 value, i32 step) {
+  return (value + step - 1) / step * step;
+}
+
+/// Sizes that follow from shape and geometry.
+struct Cut {
+  i32 slice_lines;     ///< lines of 8 columns in a K slice; the last slices may have fewer, or none
+  i32 padded_columns;  ///< of a slice in shared memory: whole pairs of k16 steps, padded with zeros
+  i32 pitch;           ///< bytes from row to row of weights and operand: an odd number of 16-byte units, so that ldmatrix meets no bank twice
+  i32 row_blocks;      ///< of the shard
+  i32 owner_rows;      ///< rows of a row block that one block of the cluster finishes: 2 to 8
+  i32 padded_tile;     ///< tokens of the operand: whole n8 tiles
+  i32 sent_tokens;     ///< tokens of a row that travel to its owner
+  i32 sent_pitch;      ///< floats from row to row at the owner
+};
+
+constexpr Cut make_cut(const Shape& shape, const Geometry& g) {
+  Cut cut{};
+  cut.slice_lines = (shape.latent / 8 + g.slices - 1) / g.slices;
+  cut.padded_columns = round_up(cut.slice_lines * 8, 32);
+  cut.pitch = cut.padded_columns * 2 + 16;
+  cut.row_blocks = (shape.shard() + g.row_block - 1) / g.row_block;
+  cut.owner_rows = g.row_block / g.slices;
+  cut.padded_tile = round_up(g.tile, 8);
+  cut.sent_tokens = g.tile == 1 ? 1 : round_up(g.tile, 2);
+  // Four floats more, so that the four lanes that finish one token's rows meet four banks.
+  cut.sent_pitch = g.tile < 16 ? cut.sent_tokens : cut.sent_tokens + 4;
+  return cut;
+}
+
+/// Byte offsets in a block's dynamic shared memory.
+struct SharedLayout {
+  u32 weights;       ///< [stages][row_block] rows of `pitch` bytes
+  u32 operand;       ///< [padded_tile] rows of `pitch` bytes: bf16(gamma * x)
+  u32 gamma;         ///< [slice_lines] lines
+  u32 partials;      ///< [slices][owner_rows][sent_pitch] fp32, from every block of the cluster
+  u32 squares;       ///< [slices][tile] fp32, likewise
+  u32 item_squares;  ///< [tile][item_pitch] fp32: of each line of x
+  u32 shared_sums;   ///< [tile][owner_rows] fp32: sums over ranks of the shared partials
+  u32 barriers;      ///< one a stage, then the exchange's and gamma's
+  u32 failed;        ///< nonzero once a wait of this block has ended badly
+  u32 bytes;
+  i32 item_pitch;    ///< odd: one lane a token meets no bank twice
+};
+
+constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
+  SharedLayout s{};
+  u32 end = 0;
+  const auto take = [&end](i32 bytes) {
+    const u32 begin = end;
+    end += static_cast<u32>(round_up(bytes, 128));
+    return begin;
+  };
+  s.item_pitch = cut.slice_lines | 1;
+  s.weights = take(g.stages * g.row_block * cut.pitch);
+  s.operand = take(cut.padded_tile * cut.pitch);
+  s.gamma = take(cut.slice_lines * 16);
+  s.partials = take(g.slices * cut.owner_rows * cut.sent_pitch * 4);
+  s.squares = take(g.slices * g.tile * 4);
+  s.item_squares = take(g.tile * s.item_pitch * 4);
+  s.shared_sums = take(g.tile * cut.owner_rows * 4);
+  s.barriers = take((g.stages + 2) * 8);
+  s.failed = take(4);
+  s.bytes = end;
+  return s;
+}
+
+/// Bytes that one exchange brings to each block: its rows' partial products and the squares, from every slice.
+constexpr u32 exchange_bytes(const Cut& cut, const Geometry& g) {
+  return static_cast<u32>(g.slices * (cut.owner_rows * cut.sent_tokens + g.tile) * 4);
+}
+
+}  // namespace moetail::kernels

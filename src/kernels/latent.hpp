@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// This rank's partial: K expert rows summed in the contract's grouping, rounded once, put into every rank's mailbox. Blocks of a
+// K slice share its lines; four lanes work on one line of 8 columns, a run of routes each.
+#pragma once
+
+#include "kernels/tail.hpp"
+#include "protocol/numerics.hpp"
+
+namespace moetail::kernels {
+
+// Routes that a lane has in flight: 4 lines of 16 bytes cover K = 16 in one trip to memory. One route a lane and 16 lanes was
+// slower (H200 probe).
+inline constexpr i32 kRunRoutes = (kShape.top_k + protocol::kFinalizeGroups - 1) / protocol::kFinalizeGroups;
+inline constexpr i32 kRoutesInFlight = kRunRoutes < 4 ? kRunRoutes : 4;
+inline constexpr i32 kRunLoads = (kRunRoutes + kRoutesInFlight - 1) / kRoutesInFlight;
+// Weights, and map entries, of a load lie in one aligned vector.
+inline constexpr bool kRoutesAreVectors = kShape.top_k % 16 == 0;
+
+struct Routes {
+  Line row[kRoutesInFlight];
+  float weight[kRoutesInFlight];
+  bool is_on[kRoutesInFlight];
+};
+
+/// Equal parts of n things; the first n % parts have one more. 32 bits and `parts` a constant: no division is left of it.
+struct Part {
+  u32 begin, end;
+};
+MOETAIL_DEVICE Part part_of(u32 n, u32 part, u32 parts) {
+  const u32 each = n / parts, more = n % parts;
+  const u32 begin = part * each + (part < more ? part : more);
+  return {begin, begin + each + (part < more ? 1 : 0)};
+}
+
+MOETAIL_COLD void raise_map_fault(const RankArgs& args, i32 token, i32 k, i32 index) {
+  Spot spot{Site::latent_publish, args.rank, token, k};
+  spot.expected = static_cast<u64>(args.call.num_rows);
+  spot.seen = static_cast<u64>(index);
+  raise_fault(args, device::load_relaxed_sys(View{args}.control<Control::epoch>()), FaultKind::map_index, spot, 0);
+}
+
+MOETAIL_DEVICE void load_weights(const CallInputs& call, i32 route, float (&weight)[kRoutesInFlight]) {
+  if constexpr (kRoutesAreVectors && kWeightsAreFp32) {
+    const Line line = device::load_weak(
+        reinterpret_cast<const Line*>(static_cast<const float*>(call.weights) + route));
+#pragma unroll
+    for (int j = 0; j < kRoutesInFlight; ++j) weight[j] = __uint_as_float(line.word[j]);
+  } else if constexpr (kRoutesAreVectors) {
+    const u64 four = device::load_weak(reinterpret_cast<const u64*>(static_cast<const u16*>(call.weights) + route));
+    const u32 pair[2] = {static_cast<u32>(four), static_cast<u32>(four >> 32)};
+#pragma unroll
+    for (int j = 0; j < kRoutesInFlight; ++j)
+      weight[j] = j % 2 == 0 ? device::low_float(pair[j / 2]) : device::high_float(pair[j / 2]);
+  }
+}
+
+/// The routes [first, first + in flight) of `token`, `line` of each row, those below `end`. False after a map index beyond the
+/// rows, which is not dereferenced.
+MOETAIL_DEVICE bool load_routes(const Tail& tail, i32 token, i32 line, i32 first, i32 end, Routes& routes) {
+  const CallInputs& call = tail.args.call;
+  const i32 base = token * kShape.top_k;
+  bool fine = true;
+  Line entries{};
+  load_weights(call, base + first, routes.weight);
+  if constexpr (kForm == Form::permuted && kRoutesAreVectors)
+    entries = device::load_weak(reinterpret_cast<const Line*>(call.map + base + first));
+#pragma unroll
+  for (int j = 0; j < kRoutesInFlight; ++j) {
+    const i32 k = first + j;
+    routes.is_on[j] = k < end;
+    i32 row = base + k;
+    if constexpr (kForm == Form::permuted) {
+      if constexpr (kRoutesAreVectors) {
+        row = static_cast<i32>(entries.word[j]);
+      } else if (routes.is_on[j]) {
+        row = static_cast<i32>(device::load_weak(reinterpret_cast<const u32*>(call.map + base + k)));
+      }
+      if (routes.is_on[j] && row >= call.num_rows) {
+        raise_map_fault(tail.args, token, k, row);
+        fine = false;
+      }
+      routes.is_on[j] = routes.is_on[j] && row >= 0 && row < call.num_rows;
+    }
+    if (!routes.is_on[j]) continue;
+    if constexpr (!kRoutesAreVectors && kWeightsAreFp32)
+      routes.weight[j] = __uint_as_float(device::load_weak(static_cast<const u32*>(call.weights) + base + k));
+    if constexpr (!kRoutesAreVectors && !kWeightsAreFp32)
+      routes.weight[j] =
+          __uint_as_float(static_cast<u32>(device::load_weak(static_cast<const u16*>(call.weights) + base + k)) << 16);
+    routes.row[j] =
+        device::load_weak(reinterpret_cast<const Line*>(call.rows + static_cast<u64>(row) * kShape.latent) + line);
+  }
+  return fine;
+}
+
+/// The same out of the polled slots: a row is waited for once its weight has come, a dropped route's not at all.
+MOETAIL_DEVICE bool poll_routes(const Tail& tail, i32 token, i32 line, i32 first, i32 end, Routes& routes) {
+  const u32* weights = tail.view.mine<u32, Region::weights>(tail.slot, 0, token);
+  const Line* rows = tail.view.mine<Line, Region::rows>(tail.slot, 0, token);
+  Waiter waiter = tail.waiter();
+  Spot spot{Site::rows_poll, tail.args.rank, token, first};
+  u32 word[kRoutesInFlight];
+  return protocol::wait_until(waiter, spot, [&](Spot& where) {
+    int missing = 0;
+#pragma unroll
+    for (int j = 0; j < kRoutesInFlight; ++j)
+      word[j] = first + j < end ? device::load_relaxed_sys(weights + first + j) : protocol::kDroppedRoute;
+#pragma unroll
+    for (int j = 0; j < kRoutesInFlight; ++j)
+      routes.row[j] = first + j < end
+                          ? device::load_relaxed_sys(rows + static_cast<u64>(first + j) * kLatentLines + line)
+                          : Line{};
+#pragma unroll
+    for (int j = 0; j < kRoutesInFlight; ++j) {
+      routes.is_on[j] = word[j] != protocol::kDroppedRoute;
+      routes.weight[j] = __uint_as_float(word[j]);
+      if (protocol::is_empty(word[j]) || (routes.is_on[j] && protocol::has_empty(routes.row[j]))) {
+        if (missing++ == 0) where.k = first + j;
+      }
+    }
+    return missing;
+  });
+}
+
+MOETAIL_DEVICE void add_routes(device::Columns& sum, const Routes& routes) {
+#pragma unroll
+  for (int j = 0; j < kRoutesInFlight; ++j) {
+    if (!routes.is_on[j]) continue;
+    const device::Columns row = device::columns_of(routes.row[j]);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum.value[i] = __fmaf_rn(routes.weight[j], row.value[i], sum.value[i]);
+  }
+}
+
+/// (g0 + g2) + (g1 + g3) for eight columns over the four lanes of a line. Lane g keeps columns 2g and 2g + 1, rounded.
+MOETAIL_DEVICE u32 join_runs(const device::Columns& sum, i32 group) {
+  float half[4], pair[2];
+  const bool upper = (group & 2) != 0, odd = (group & 1) != 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float received = __shfl_xor_sync(~0u, upper ? sum.value[i] : sum.value[i + 4], 2);
+    half[i] = __fadd_rn(upper ? sum.value[i + 4] : sum.value[i], received);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float received = __shfl_xor_sync(~0u, odd ? half[i] : half[i + 2], 1);
+    pair[i] = __fadd_rn(odd ? half[i + 2] : half[i], received);
+  }
+  return device::pack_bf16(pair[0], pair[1]);
+}
+
+/// Where word `word` of line `line` of this rank's partial belongs: every rank's latent mailbox, or the two-shot owner's recv.
+template <class Piece>
+MOETAIL_DEVICE void put_partial(const Tail& tail, i32 token, i32 line, i32 word, const Piece& piece) {
+  const u64 within = static_cast<u64>(word) * 4;
+  if constexpr (kMode == Mode::twoshot) {
+    constexpr i32 kChunkLines = kLatentLines / kRanks;
+    const i32 owner = line / kChunkLines;
+    device::store_relaxed_sys(
+        tail.view.at<Piece>(owner, place<Region::recv>(tail.slot, tail.args.rank, token) +
+                                       static_cast<u64>(line % kChunkLines) * protocol::kLineBytes + within),
+        piece);
+  } else {
+    put(tail.args,
+        place<Region::latent>(tail.slot, tail.args.rank, token) + static_cast<u64>(line) * protocol::kLineBytes + within,
+        piece);
+  }
+}
+
+/// A part of this rank's partial: of `lines` lines a token, from `first_line` on, the items of `part` (item = token * lines + line).
+struct Share {
+  i32 first_line;
+  u32 lines;
+  Part part;
+};
+
+/// One pass of finalize: eight items a warp, from `base` on. With kReadsControl the control words are loaded behind the rows and
+/// used before the first store. Returns whether this thread goes on.
+template <bool kReadsControl>
+MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base) {
+  const i32 group = tail.lane % 4;
+  const i32 run_begin = protocol::finalize_group_begin(group, kShape.top_k);
+  const i32 run_end = protocol::finalize_group_begin(group + 1, kShape.top_k);
+  const u32 item = base + static_cast<u32>(tail.lane) / 4;
+  const bool on = item < share.part.end;
+  const i32 token = on ? static_cast<i32>(item / share.lines) : 0;
+  const i32 line = share.first_line + (on ? static_cast<i32>(item % share.lines) : 0);
+  bool alive = true, fine = on;
+  if constexpr (kReadsControl && kPollsSlots) {
+    alive = use_control(tail, load_control(tail));
+    fine = fine && alive;
+  }
+  device::Columns sum{};
+#pragma unroll
+  for (i32 load = 0; load < kRunLoads; ++load) {
+    Routes routes{};
+    const i32 first = run_begin + load * kRoutesInFlight;
+    if (fine)
+      fine = kPollsSlots ? poll_routes(tail, token, line, first, run_end, routes)
+                         : load_routes(tail, token, line, first, run_end, routes);
+    if constexpr (kReadsControl && !kPollsSlots)
+      if (load == 0) alive = use_control(tail, load_control(tail));
+    if (fine) add_routes(sum, routes);
+  }
+  if (on && alive && !fine) *tail.failed() = 1;
+  const u32 word = join_runs(sum, group);
+  // A line with a bad route is not published at all.
+  if constexpr (kForm == Form::permuted || kPollsSlots)
+    fine = (__ballot_sync(~0u, !fine) >> (tail.lane & ~3) & 0xFu) == 0;
+  if (fine && alive) put_partial(tail, token, line, group, word);
+  return alive;
+}
+
+/// The same where the partial comes finalized: a line a lane, cleaned of the sentinel.
+template <bool kReadsControl>
+MOETAIL_DEVICE bool copy_items(Tail& tail, const Share& share, u32 base) {
+  const u32 item = base + static_cast<u32>(tail.lane);
+  const bool on = item < share.part.end;
+  const i32 token = on ? static_cast<i32>(item / share.lines) : 0;
+  const i32 line = share.first_line + (on ? static_cast<i32>(item % share.lines) : 0);
+  Line given{};
+  if (on)
+    given = device::load_weak(reinterpret_cast<const Line*>(tail.args.call.partial) +
+                              static_cast<u64>(token) * kLatentLines + line);
+  const bool alive = !kReadsControl || use_control(tail, load_control(tail));
+  if (on && alive) put_partial(tail, token, line, 0, protocol::cleaned(given));
+  return alive;
+}
+
+template <bool kReadsControl>
+MOETAIL_DEVICE bool publish_items(Tail& tail, const Share& share, u32 base) {
+  if constexpr (kForm == Form::partial) return copy_items<kReadsControl>(tail, share, base);
+  return finalize_items<kReadsControl>(tail, share, base);
+}
+
+/// Reads the control words and publishes a share with `kWarps` warps of the block. Returns whether this thread goes on. kOnePass:
+/// the share is known to need no second round.
+template <int kWarps, bool kOnePass>
+MOETAIL_DEVICE bool publish_share(Tail& tail, const Share& share) {
+  constexpr u32 kItems = kForm == Form::partial ? 32 : 8;  // a warp
+  u32 base = share.part.begin + static_cast<u32>(tail.warp) * kItems;
+  if (tail.warp >= kWarps || base >= share.part.end) return use_control(tail, load_control(tail));
+  bool alive = publish_items<true>(tail, share, base);
+  if constexpr (!kOnePass)
+    for (base += kWarps * kItems; alive && base < share.part.end; base += kWarps * kItems) alive = publish_items<false>(tail, share, base);
+  return alive;
+}
+
+/// The tail's own publication: this block's share of its K slice's lines.
+MOETAIL_DEVICE bool publish_latents(Tail& tail) {
+  const u32 lines = static_cast<u32>(tail.slice_lines());
+  constexpr u32 kMost = (static_cast<u32>(kMaxBatch * kCut.slice_lines) + kGeometry.clusters - 1) / kGeometry.clusters;
+  constexpr bool kOnePass = kMost <= kComputeWarps * (kForm == Form::partial ? 32 : 8);
+  const Part part = part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
+  return publish_share<kComputeWarps, kOnePass>(tail, {tail.slice_begin(), lines, part});
+}
+
+}  // namespace moetail::kernels

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/plan.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "protocol/header.hpp"
+#include "protocol/layout.hpp"
+
+namespace moetail::kernels {
+namespace {
+
+constexpr std::array<int, 8> kBuckets = {1, 2, 4, 8, 16, 32, 64, 128};
+// Kernels without clusters: push, publish, take, fill. Few threads a block and many blocks, so that a side stream's work finds room
+// beside a tail.
+constexpr int kPlainThreads = 256;
+
+struct Fit {
+  Geometry geometry;
+  SharedLayout shared;
+  int blocks_per_sm = 0;  ///< 0: does not fit
+};
+
+std::size_t shared_budget(const DeviceShape& device, int blocks_per_sm) {
+  const std::size_t share = device.shared_per_sm / static_cast<std::size_t>(blocks_per_sm);
+  return std::min(device.shared_per_block, share > device.shared_reserved ? share - device.shared_reserved : 0);
+}
+
+/// Fills the shared memory that `blocks_per_sm` blocks leave each other with stages; false where not even one fits.
+bool fit_stages(const Shape& shape, Geometry& g, std::size_t budget, int wanted, int least) {
+  for (g.stages = wanted; g.stages >= least; --g.stages)
+    if (make_shared_layout(make_cut(shape, g), g).bytes <= budget) return true;
+  return false;
+}
+
+/// Row blocks of 8, 4 or 2 rows a block of the cluster: the one with the fewest rows a cluster walks, larger ones first.
+Geometry cut_rows(const Shape& shape, int slices, int max_clusters) {
+  Geometry best;
+  int best_rows = 0;
+  for (int rows_each = 8; rows_each >= 2; rows_each /= 2) {
+    Geometry g;
+    g.slices = slices;
+    g.row_block = rows_each * slices;
+    if (g.row_block % 16 != 0 || g.row_block > 128) continue;
+    const int blocks = make_cut(shape, g).row_blocks;
+    g.clusters = std::min(blocks, max_clusters);
+    // Fewer clusters where that costs no further round: each one polls every latent.
+    const int rounds = (blocks + g.clusters - 1) / g.clusters;
+    g.clusters = (blocks + rounds - 1) / rounds;
+    if (best_rows == 0 || rounds * g.row_block < best_rows) {
+      best = g;
+      best_rows = rounds * g.row_block;
+    }
+  }
+  return best;
+}
+
+int rounds_of(const Shape& shape, const Geometry& g) {
+  return (make_cut(shape, g).row_blocks + g.clusters - 1) / g.clusters;
+}
+
+/// One rank with the device to itself: all weights resident beside a successor's block if that fits, else all resident, else a
+/// ring.
+Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket) {
+  Fit fit;
+  for (int max_tile = 128; max_tile >= 8 && fit.blocks_per_sm == 0; max_tile /= 2) {
+    fit.geometry = cut_rows(request.shape, device.max_cluster, device.resident_clusters);
+    fit.geometry.tile = std::min(bucket, max_tile);
+    const int rounds = rounds_of(request.shape, fit.geometry);
+    const int least = std::min(rounds, 2);
+    if (fit_stages(request.shape, fit.geometry, shared_budget(device, 2), rounds, rounds))
+      fit.blocks_per_sm = 2;
+    else if (fit_stages(request.shape, fit.geometry, shared_budget(device, 1), rounds, least))
+      fit.blocks_per_sm = 1;
+  }
+  fit.shared = make_shared_layout(make_cut(request.shape, fit.geometry), fit.geometry);
+  return fit;
+}
+
+/// All ranks in one launch: as few blocks an SM as hold a cluster of every rank, small tiles, a ring of small row blocks.
+Fit fit_loopback(const PlanRequest& request, const DeviceShape& device, int bucket) {
+  Fit fit;
+  const int ranks = request.launch_ranks;
+  for (int per_sm = 1; per_sm <= 4; ++per_sm) {
+    const int clusters = device.resident_clusters * per_sm / ranks;
+    if (clusters == 0) continue;
+    for (int row_block = std::min(8 * device.max_cluster, 64); row_block >= 2 * device.max_cluster; row_block /= 2) {
+      if (row_block % 16 != 0) continue;
+      Geometry& g = fit.geometry;
+      g.slices = device.max_cluster;
+      g.row_block = row_block;
+      g.tile = std::min(bucket, 16);
+      g.clusters = std::min(clusters, make_cut(request.shape, g).row_blocks);
+      const int rounds = rounds_of(request.shape, g);
+      if (!fit_stages(request.shape, g, shared_budget(device, per_sm), std::min(rounds, 4), std::min(rounds, 2))) continue;
+      fit.blocks_per_sm = per_sm;
+      fit.shared = make_shared_layout(make_cut(request.shape, g), g);
+      return fit;
+    }
+  }
+  return fit;
+}
+
+void define(KernelPlan& plan, const char* name, const std::string& value) {
+  plan.defines.push_back(fmt::format("MOETAIL_{}={}", name, value));
+}
+void define(KernelPlan& plan, const char* name, long long value) {
+  define(plan, name, std::to_string(value));
+}
+
+void define_all(KernelPlan& plan, const PlanRequest& request, bool exact) {
+  const Shape& s = request.shape;
+  define(plan, "HIDDEN", s.hidden);
+  define(plan, "LATENT", s.latent);
+  define(plan, "RANKS", s.ranks);
+  define(plan, "TOP_K", s.top_k);
+  define(plan, "CAPACITY", s.capacity);
+  define(plan, "POLL_CAPACITY", s.poll_capacity);
+  define(plan, "EPS", fmt::format("{:a}f", s.eps));
+  define(plan, "SHAPE_HASH", fmt::format("{}u", protocol::hash_shape(s, __builtin_bit_cast(protocol::u32, s.eps))));
+  define(plan, "BATCH", plan.max_batch);
+  define(plan, "EXACT_BATCH", exact ? 1 : 0);
+  define(plan, "SLICES", plan.geometry.slices);
+  define(plan, "CLUSTERS", plan.geometry.clusters);
+  define(plan, "ROW_BLOCK", plan.geometry.row_block);
+  define(plan, "TILE", plan.geometry.tile);
+  define(plan, "STAGES", plan.geometry.stages);
+  define(plan, "LAUNCH_RANKS", request.launch_ranks);
+  define(plan, "MODE", static_cast<int>(request.mode));
+  define(plan, "FORM", static_cast<int>(request.form));
+  define(plan, "WEIGHTS_FP32", request.weights == WeightType::fp32 ? 1 : 0);
+  define(plan, "RESIDUAL", request.residual ? 1 : 0);
+  define(plan, "SHARES", request.shares_reduced ? 1 : 0);
+  define(plan, "POLLS_SHARED", request.polls_shared ? 1 : 0);
+  define(plan, "PUT", static_cast<int>(request.put));
+  define(plan, "TRIGGER", request.launch_ranks > 1 ? 2 : request.trigger);
+  define(plan, "MIN_BLOCKS", plan.blocks_per_sm);
+}
+
+void check_request(const PlanRequest& request) {
+  const auto rule = protocol::first_broken_rule(request.shape);
+  if (rule != protocol::ShapeRule::ok) {
+    const auto text = protocol::rule_text(rule);
+    base::bad_argument(text.field, protocol::rule_value(request.shape, rule), text.accepted);
+  }
+  if (request.batch < 1 || request.batch > request.shape.capacity)
+    base::bad_argument("batch", request.batch, fmt::format("1 to the capacity, {}", request.shape.capacity));
+  if (request.launch_ranks != 1 && request.launch_ranks != request.shape.ranks)
+    base::bad_argument("launch_ranks", request.launch_ranks, fmt::format("1 or {}", request.shape.ranks));
+  if (request.mode == Mode::twoshot && !protocol::allows_twoshot(request.shape))
+    base::bad_argument("latent", request.shape.latent, protocol::rule_text(protocol::ShapeRule::latent_twoshot).accepted);
+  if (request.mode == Mode::front_poll && request.batch > request.shape.poll_capacity)
+    base::bad_argument("batch", request.batch, fmt::format("1 to the polling capacity, {}", request.shape.poll_capacity));
+}
+
+}  // namespace
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::front: return "front";
+    case Kind::wave: return "wave";
+    case Kind::push: return "push";
+    case Kind::publish: return "publish";
+    case Kind::take: return "take";
+    case Kind::fill: return "fill";
+  }
+  return "?";
+}
+
+DeviceShape device_shape(const std::string& arch) {
+  constexpr std::size_t kKiB = 1024;
+  if (arch == "sm_90a") return {arch, 132, 16, 7, 227 * kKiB, 228 * kKiB, kKiB};
+  // Not run on yet: SM counts from data sheets, clusters by the same share of them as on the H200.
+  if (arch == "sm_100a") return {arch, 148, 16, 7, 227 * kKiB, 228 * kKiB, kKiB};
+  if (arch == "sm_103a") return {arch, 148, 16, 7, 227 * kKiB, 228 * kKiB, kKiB};
+  if (arch == "sm_120a") return {arch, 188, 8, 20, 99 * kKiB, 100 * kKiB, kKiB};
+  base::bad_argument("arch", arch, "sm_90a, sm_100a, sm_103a or sm_120a");
+}
+
+int batch_bucket(const Shape& shape, int batch) {
+  for (const int bucket : kBuckets)
+    if (batch <= bucket) return bucket;
+  return shape.capacity;
+}
+
+KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
+  check_request(request);
+  KernelPlan plan;
+  plan.kind = request.kind;
+  plan.entry = fmt::format("moetail_{}", kind_name(request.kind));
+  plan.source = fmt::format("#include \"kernels/{}.cuh\"\n", kind_name(request.kind));
+  const int bucket = batch_bucket(request.shape, request.batch);
+  plan.max_batch = bucket;
+  const bool is_loopback = request.launch_ranks > 1;
+  const bool is_tail = request.kind == Kind::front || request.kind == Kind::wave;
+  plan.cooperative = is_loopback && is_tail;
+  plan.dependent = !is_loopback;
+  const Fit fit = is_loopback ? fit_loopback(request, device, bucket) : fit_alone(request, device, bucket);
+  if (fit.blocks_per_sm == 0)
+    base::fail(Code::unsupported,
+               "no geometry of {} for L = {}, {} ranks a launch, fits {} bytes of shared memory a block of {}: use a smaller "
+               "latent size or fewer ranks a launch",
+               plan.entry, request.shape.latent, request.launch_ranks, device.shared_per_block, device.arch);
+  plan.geometry = fit.geometry;
+  if (is_tail) {
+    plan.cluster = plan.geometry.slices;
+    plan.grid = plan.cluster * plan.geometry.clusters * request.launch_ranks;
+    plan.shared_bytes = fit.shared.bytes;
+    plan.blocks_per_sm = fit.blocks_per_sm;
+  } else {
+    plan.threads = kPlainThreads;
+    plan.blocks_per_sm = 2;
+  }
+  define_all(plan, request, is_tail && bucket == request.batch && bucket <= 8);
+  return plan;
+}
+
+std::string KernelPlan::text() const {
+  return fmt::format("{} up to B = {}: {} blocks of {} threads in clusters of {}, {} rows x {} stages x {} tokens, {} bytes "
+                     "shared, {} a SM{}",
+                     entry, max_batch, grid, threads, cluster, geometry.row_block, geometry.stages, geometry.tile,
+                     shared_bytes, blocks_per_sm, cooperative ? ", cooperative" : "");
+}
+
+std::vector<PlanRequest> default_table(PutBy put) {
+  std::vector<PlanRequest> table;
+  for (const int batch : kBuckets) {
+    PlanRequest request;
+    request.batch = batch;
+    request.put = put;
+    table.push_back(request);
+  }
+  return table;
+}
+
+}  // namespace moetail::kernels

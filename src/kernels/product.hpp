@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The up projection of one K slice on the matrix unit, and the exchange in which a cluster's slices meet: every block sends each
+// owner its rows' partial products and the slice's squares, through distributed shared memory onto the owner's barrier.
+#pragma once
+
+#include "device/matrix.hpp"
+#include "kernels/weights.hpp"
+#include "kernels/reduce.hpp"
+
+namespace moetail::kernels {
+
+inline constexpr i32 kRowGroups = kGeometry.row_block / 16;
+static_assert(kComputeWarps % kRowGroups == 0, "row_block is 16, 32, 64 or 128: every compute warp has one m16 tile");
+inline constexpr i32 kTokenGroups = kComputeWarps / kRowGroups;  ///< warps that share a m16 tile, and divide the tokens
+inline constexpr i32 kTokenTiles = kCut.padded_tile / 8;
+// n8 tiles go in pairs, whose four values a lane sends as one piece of 16 bytes; a warp has up to four pairs in registers.
+inline constexpr i32 kTilePairs = kTokenTiles / 2;
+inline constexpr i32 kSteps = kCut.padded_columns / 32;  ///< pairs of k16 steps
+// Independent chains of products, added at the end: one chain of 14 products is 0.25 us of latency at B = 1. A function of the
+// batch alone: it is part of the order of the sum.
+inline constexpr i32 kChains = kMaxBatch <= 8 ? 4 : 2;
+
+/// Where a token of a tile lies in a row of `partials`: pairs of n8 tiles are interleaved as lanes hold them.
+MOETAIL_DEVICE i32 sent_position(i32 token) {
+  if constexpr (kTokenTiles < 2) return token;
+  return (token & ~15) + (token % 8 / 2) * 4 + (token / 8 % 2) * 2 + token % 2;
+}
+
+struct Addresses {
+  u32 weights, operand;
+};
+
+/// One n8 tile, or a pair of them, of this warp's 16 rows.
+template <int kTiles>
+MOETAIL_DEVICE void multiply(const Addresses& from, device::Tile (&out)[kTiles]) {
+  device::Tile chain[kChains][kTiles] = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const device::Fragment a0 = device::load_fragment(from.weights + step * 64);
+    const device::Fragment a1 = device::load_fragment(from.weights + step * 64 + 32);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const device::Fragment b = device::load_fragment(from.operand + n * 8 * kCut.pitch + step * 64);
+      device::multiply_add(chain[2 * step % kChains][n], a0, b.reg[0], b.reg[1]);
+      device::multiply_add(chain[(2 * step + 1) % kChains][n], a1, b.reg[2], b.reg[3]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float sum = __fadd_rn(chain[0][n].value[i], chain[1][n].value[i]);
+      if constexpr (kChains == 4) sum = __fadd_rn(sum, __fadd_rn(chain[2][n].value[i], chain[3][n].value[i]));
+      out[n].value[i] = sum;
+    }
+  }
+}
+
+/// A fault's bytes are delivered too, as NaN: nobody waits for them in vain, and nobody takes them for a result.
+template <int kTiles>
+MOETAIL_DEVICE void spoil(device::Tile (&tiles)[kTiles]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) tiles[n].value[i] = __uint_as_float(0x7FFFFFFFu);
+}
+
+/// Compute warps: multiplies the tile by the row block in `stage` and sends the products to their owners.
+MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) {
+  const i32 row_group = tail.warp % kRowGroups, token_group = tail.warp / kRowGroups;
+  const u32 lane = static_cast<u32>(tail.lane);
+  Addresses from;
+  from.weights = tail.shared_address + kShared.weights +
+                 (static_cast<u32>(stage * kGeometry.row_block + row_group * 16) + lane % 16) * kCut.pitch + lane / 16 * 16;
+  from.operand = tail.shared_address + kShared.operand + lane % 8 * kCut.pitch + lane / 8 * 16;
+  // This lane's two rows of the row block, and where they go.
+  u32 to[2], barrier[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const u32 row = static_cast<u32>(row_group * 16 + half * 8) + lane / 4;
+    const u32 owner = row / kCut.owner_rows, owner_row = row % kCut.owner_rows;
+    const u32 local = tail.shared_address + kShared.partials +
+                      (static_cast<u32>(tail.slice) * kCut.owner_rows + owner_row) * kCut.sent_pitch * 4;
+    to[half] = device::address_in_block(local, owner);
+    barrier[half] = device::address_in_block(tail.exchange_barrier(), owner);
+  }
+  if constexpr (kTokenTiles == 1) {
+    if (token_group != 0) return;
+    device::Tile tile[1];
+    multiply<1>(from, tile);
+    if (failed) spoil(tile);
+    const u32 token = lane % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float first = tile[0].value[2 * half], second = tile[0].value[2 * half + 1];
+      if constexpr (kCut.sent_tokens == 1) {
+        if (token == 0) device::store_async(to[half], barrier[half], first);
+      } else {
+        if (token < static_cast<u32>(kCut.sent_tokens))
+          device::store_async(to[half] + token * 4, barrier[half], first, second);
+      }
+    }
+  } else {
+#pragma unroll 2
+    for (i32 pair = token_group; pair < kTilePairs; pair += kTokenGroups) {
+      device::Tile tile[2];
+      multiply<2>({from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)}, tile);
+      if (failed) spoil(tile);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        device::store_async(to[half] + static_cast<u32>(pair) * 64 + lane % 4 * 16, barrier[half], tile[0].value[2 * half],
+                            tile[0].value[2 * half + 1], tile[1].value[2 * half], tile[1].value[2 * half + 1]);
+    }
+  }
+}
+
+/// One warp: the slice's sum of squares of every token of the tile to every block. Eight lanes a token; the order of the sum is a
+/// function of the shape alone.
+MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
+  const i32 part = tail.lane % 8;
+  const float* squares = tail.at<float>(kShared.item_squares);
+  for (i32 base = 0; base < kGeometry.tile; base += 4) {
+    const i32 token = base + tail.lane / 8;
+    float sum = 0.0f;
+    if (token < tokens)
+      for (i32 line = part; line < tail.slice_lines(); line += 8)
+        sum = __fadd_rn(sum, squares[token * kShared.item_pitch + line]);
+#pragma unroll
+    for (int step = 4; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
+    if (failed) sum = __uint_as_float(0x7FFFFFFFu);
+    if (token >= kGeometry.tile) continue;
+    const u32 local = tail.shared_address + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
+#pragma unroll
+    for (i32 block = part; block < kGeometry.slices; block += 8)
+      device::store_async(device::address_in_block(local, static_cast<u32>(block)),
+                          device::address_in_block(tail.exchange_barrier(), static_cast<u32>(block)), sum);
+  }
+}
+
+}  // namespace moetail::kernels

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prologue and weight pipeline: barriers, constants on their way into shared memory before the dependency wait, and the ring of
+// stages through which row blocks of the shard stream. Resident is the case where a cluster's row blocks all fit.
+#pragma once
+
+#include "kernels/tail.hpp"
+
+namespace moetail::kernels {
+
+inline constexpr i32 kMaxRowBlocks = (kCut.row_blocks + kGeometry.clusters - 1) / kGeometry.clusters;
+inline constexpr bool kWeightsAreResident = kMaxRowBlocks <= kGeometry.stages;
+inline constexpr bool kSliceIsPadded = !kSlicesAreEqual || kCut.padded_columns != 8 * kCut.slice_lines;
+static_assert(kGeometry.clusters <= kCut.row_blocks, "a cluster needs a row block: use fewer clusters or a smaller row_block");
+static_assert(kGeometry.row_block <= kThreads, "a thread copies a row");
+
+/// Iteration `index` of a tail: tile index / n, row block index % n, where n is the number of this cluster's row blocks.
+struct Iteration {
+  i32 tile, row_block, stage, parity;
+};
+
+MOETAIL_DEVICE Iteration iteration_of(const Tail& tail, i32 index) {
+  const i32 n = tail.num_row_blocks();
+  const i32 tile = kMaxRowBlocks == 1 ? index : index / n, local = kMaxRowBlocks == 1 ? 0 : index % n;
+  const i32 row_block = tail.cluster + local * kGeometry.clusters;
+  if constexpr (kWeightsAreResident) return {tile, row_block, local, 0};
+  return {tile, row_block, index % kGeometry.stages, index / kGeometry.stages & 1};
+}
+
+MOETAIL_DEVICE bool is_first_of_tile(const Tail& tail, const Iteration& it) {
+  return kMaxRowBlocks == 1 || it.row_block == tail.cluster;
+}
+
+/// Starts the copies of iteration `index`'s weights into its stage, a row a thread. All threads; the stage is free.
+MOETAIL_DEVICE void fetch_weights(const Tail& tail, i32 index) {
+  const Iteration it = iteration_of(tail, index);
+  const i32 first_row = it.row_block * kGeometry.row_block;
+  const i32 left = kShape.shard() - first_row;
+  const i32 rows = left < kGeometry.row_block ? left : kGeometry.row_block;
+  const u32 row_bytes = static_cast<u32>(tail.slice_lines()) * protocol::kLineBytes;
+  const u32 barrier = tail.stage_barrier(it.stage);
+  if (tail.thread == 0) device::expect_bytes(barrier, static_cast<u32>(rows) * row_bytes);
+  if (tail.thread < rows && row_bytes != 0) {
+    const u16* from = tail.args.call.shard + static_cast<u64>(first_row + tail.thread) * kShape.latent +
+                      tail.slice_begin() * protocol::kLineColumns;
+    const u32 to = tail.shared_address + kShared.weights +
+                   static_cast<u32>((it.stage * kGeometry.row_block + tail.thread) * kCut.pitch);
+    device::copy_bulk_async(to, from, row_bytes, barrier);
+  }
+}
+
+/// Columns that pad a slice to whole k16 steps hold zeros in weights and operand: 0 times what memory happened to hold may be NaN.
+MOETAIL_DEVICE void clear_padding(const Tail& tail) {
+  if constexpr (kSliceIsPadded) {
+    constexpr i32 kLines = kCut.padded_columns / 8;
+    constexpr i32 kWeightRows = kGeometry.stages * kGeometry.row_block;
+    const i32 first = tail.slice_lines(), count = kLines - first;
+    for (i32 i = tail.thread; i < (kWeightRows + kCut.padded_tile) * count; i += kThreads) {
+      const i32 row = i / count, line = first + i % count;
+      const u32 base = row < kWeightRows ? kShared.weights : kShared.operand;
+      const i32 local = row < kWeightRows ? row : row - kWeightRows;
+      *tail.at<Line>(base + static_cast<u32>(local * kCut.pitch + line * protocol::kLineBytes)) = Line{};
+    }
+  }
+}
+
+/// Everything a block does before the dependency wait: it touches constants only.
+MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
+  if (tail.thread == 0) {
+    for (i32 i = 0; i < kGeometry.stages + 2; ++i) device::init_barrier(tail.stage_barrier(i));
+    device::fence_barrier_init();
+    device::expect_bytes(tail.exchange_barrier(), exchange_bytes(kCut, kGeometry));
+    *tail.failed() = 0;
+  }
+  clear_padding(tail);
+  __syncthreads();
+  // Waited for just before the first store into another block: until then the others may not have started.
+  device::arrive_cluster_relaxed();
+  const i32 loads = kWeightsAreResident ? tail.num_row_blocks() : num_iterations;
+  if (tail.thread == kThreads - 1) {
+    // Behind a barrier of its own: it is needed before the weights are.
+    const u32 bytes = static_cast<u32>(tail.slice_lines()) * protocol::kLineBytes;
+    device::expect_bytes(tail.gamma_barrier(), bytes);
+    if (bytes != 0)
+      device::copy_bulk_async(tail.shared_address + kShared.gamma,
+                              tail.args.call.norm + tail.slice_begin() * protocol::kLineColumns, bytes,
+                              tail.gamma_barrier());
+  }
+#pragma unroll
+  for (i32 i = 0; i < kGeometry.stages; ++i)
+    if (i < loads) fetch_weights(tail, i);
+}
+
+/// After the last use of iteration `index`'s stage by any thread of the block.
+MOETAIL_DEVICE void refill_stage(const Tail& tail, i32 index, i32 num_iterations) {
+  if constexpr (!kWeightsAreResident)
+    if (index + kGeometry.stages < num_iterations) fetch_weights(tail, index + kGeometry.stages);
+}
+
+}  // namespace moetail::kernels
