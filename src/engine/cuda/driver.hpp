@@ -47,6 +47,7 @@ class Driver {
   /// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
   std::string result_text(abi::Result result) const;
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a parameter list take none
 #define MOETAIL_DECLARE_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
   // The parameters are spelled in the interface's own names.
   using Result = abi::Result;

@@ -30,6 +30,7 @@ std::vector<std::string> candidates() {
 
 std::vector<const char*> pointers(const std::vector<std::string>& strings) {
   std::vector<const char*> result;
+  result.reserve(strings.size());
   for (const std::string& string : strings) result.push_back(string.c_str());
   return result;
 }
