@@ -6,8 +6,8 @@ option(MOETAIL_WERROR "Turn warnings into errors (CI does)" OFF)
 option(MOETAIL_TRACE "Define MOETAIL_TRACE=1: record a trace of every synchronisation site" OFF)
 option(MOETAIL_FUZZ "Build the libFuzzer targets of tests/fuzz (needs clang)" OFF)
 option(MOETAIL_CUDA
-       "Require nvcc and NVRTC. There is no CUDA source yet: all it does now is to turn a missing CUDA compiler \
-from a skipped compile check of src/protocol into a failed one" OFF)
+       "Require nvcc and NVRTC: a missing CUDA compiler is then a failed compile check instead of a skipped one. \
+The CUDA engine itself is always built" OFF)
 set(MOETAIL_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")
 
 set(CMAKE_CXX_STANDARD 20)
