@@ -139,7 +139,10 @@ int Kernel::max_resident_clusters(const Launch& launch) const {
                  "cuOccupancyMaxActiveBlocksPerMultiprocessor", "{}: {}", name_, geometry_text(launch));
     return resident * context()->facts().num_sms;
   }
-  const Config config(launch, nullptr);
+  // How it is ordered in its stream does not change what fits.
+  Launch geometry = launch;
+  geometry.dependent = geometry.cooperative = false;
+  const Config config(geometry, nullptr);
   driver.check(driver.occupancy_max_active_clusters(&resident, function_, &config.config),
                "cuOccupancyMaxActiveClusters", "{}: {}", name_, geometry_text(launch));
   return resident;

@@ -52,8 +52,7 @@ std::vector<KernelUsage> parse_ptxas_log(const std::string& log);
 /// standard headers, ptxas reports.
 std::vector<std::string> standard_compile_options();
 
-/// A loaded NVRTC. One program is compiled at a time where the library is older than its thread-safe versions; compile is safe to
-/// call from any thread.
+/// A loaded NVRTC. compile may be called from any thread: NVRTC allows that for programs of their own.
 class Nvrtc {
  public:
   /// Loads one library. Throws Code::unsupported with the reason.
