@@ -64,10 +64,10 @@ BENCHMARK(clean_run)->Arg(kLatentLines)->Arg(8 * kLatentLines);
 
 void poll_run(benchmark::State& state) {
   const int lines = static_cast<int>(state.range(0));
-  const Lines from(lines), to(lines);
+  const Lines from(lines);
   HostMemory memory;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(protocol::poll_run(memory, from.get(), to.get(), 0, lines));
+    benchmark::DoNotOptimize(protocol::poll_run(memory, from.get(), 0, lines));
     benchmark::ClobberMemory();
   }
   count_bytes(state, lines);
@@ -120,7 +120,7 @@ BENCHMARK(publish_to_poll)->UseRealTime();
 // A latent row that another core has just written: what a poll costs when the lines come from the peer's cache.
 void poll_run_from_peer(benchmark::State& state) {
   const int lines = static_cast<int>(state.range(0));
-  const Lines from(lines), mailbox(lines), to(lines);
+  const Lines from(lines), mailbox(lines);
   HostMemory memory;
   std::atomic<long> asked = 0, written = 0;
   std::thread peer([&] {
@@ -139,7 +139,7 @@ void poll_run_from_peer(benchmark::State& state) {
     while (written.load(std::memory_order_acquire) < turn) {
     }
     const auto begin = std::chrono::steady_clock::now();
-    benchmark::DoNotOptimize(protocol::poll_run(memory, mailbox.get(), to.get(), 0, lines));
+    benchmark::DoNotOptimize(protocol::poll_run(memory, mailbox.get(), 0, lines));
     benchmark::ClobberMemory();
     const auto end = std::chrono::steady_clock::now();
     state.SetIterationTime(std::chrono::duration<double>(end - begin).count());

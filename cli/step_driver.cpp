@@ -99,8 +99,9 @@ void StepDriver::enqueue_layer(int position, int step) {
     call.routed = routed_of(input, spec);
     if (!polls_slots) call.shared = {input.shared, row_elements};
     if (input.residual != nullptr) call.residual = {input.residual, row_elements};
+    // From the main stream: on a CPU a side stream is one more thread to switch to, and overlaps nothing.
     if (running_ == Mode::publish || running_ == Mode::twoshot)
-      rank_tail.push(call.shared, spec.batch, asked_, world_.side_stream(rank));
+      rank_tail.push(call.shared, spec.batch, asked_);
     if (spec.form == Form::published) produce(rank_tail, set, rank);
     calls.push_back({&rank_tail, call});
   }

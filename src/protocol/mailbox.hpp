@@ -61,6 +61,12 @@ MOETAIL_FN void store_run(Mem& mem, Line* to, const Line* from, int lines) {
   for (int i = 0; i < lines; ++i) mem.store(to + i, from[i]);
 }
 
+/// Stores lines of foreign data, without the sentinel word.
+template <class Mem>
+MOETAIL_FN void store_cleaned_run(Mem& mem, Line* to, const Line* from, int lines) {
+  for (int i = 0; i < lines; ++i) mem.store(to + i, cleaned(from[i]));
+}
+
 /// Takes the sentinel word out of foreign data on its way into a mailbox.
 MOETAIL_FN void clean_run(Line* to, const Line* from, int lines) {
   for (int i = 0; i < lines; ++i) to[i] = cleaned(from[i]);
@@ -81,47 +87,43 @@ MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, 
 
 // --- poll ------------------------------------------------------------------------------------------------
 
-/// Copies the lines of a run that have arrived, from line `done` on, up to the first that has not. Returns
-/// how many lines of the run are done now. Local memory only: remote memory is never read.
+// What has arrived stays as it is until this rank's own next call lets its writer go on, so a reader with ordinary memory
+// looks at every line once and then uses it where it lies.
+
+/// How many lines of a run are there: `done`, which are known to be, and those behind them up to the first that is not.
+/// Local memory only: remote memory is never read.
 template <class Mem>
-MOETAIL_FN int poll_run(Mem& mem, const Line* from, Line* to, int done, int lines) {
-  for (; done < lines; ++done) {
-    const Line line = mem.load(from + done);
-    if (has_empty(line)) break;
-    to[done] = line;
-  }
+MOETAIL_FN int poll_run(Mem& mem, const Line* from, int done, int lines) {
+  while (done < lines && !has_empty(mem.load(from + done))) ++done;
   return done;
 }
 
-/// Waits until lines [begin, end) of a run have arrived and copies them to the same lines of `to`. False
-/// after a fault.
+/// Waits until lines [begin, end) of a run have arrived. False after a fault.
 template <class Mem>
-MOETAIL_FN bool wait_run(Mem& mem, Spot& spot, const Line* from, Line* to, int begin, int end) {
+MOETAIL_FN bool wait_run(Mem& mem, Spot& spot, const Line* from, int begin, int end) {
   int done = begin;
   return wait_until(mem, spot, [&](Spot&) {
-    done = poll_run(mem, from, to, done, end);
+    done = poll_run(mem, from, done, end);
     return done == end ? 0 : 1;
   });
 }
 
-/// Runs of one length that arrive from several peers: run i fills `to[i]`, and `done[i]` of its lines are
-/// there.
+/// Runs that arrive from several peers; `done[i]` lines of run i are known to be there, and `lines` of each are wanted.
 struct Runs {
   const Line* from[kMaxRanks] = {};
-  Line* to[kMaxRanks] = {};
   int done[kMaxRanks] = {};
   int count = 0;
   int lines = 0;
 };
 
-/// Waits until every run has arrived; run i comes from peer i. False after a fault.
+/// Waits until `lines` lines of every run have arrived; run i comes from peer i. False after a fault.
 template <class Mem>
 MOETAIL_FN bool wait_runs(Mem& mem, Spot& spot, Runs& runs) {
   return wait_until(mem, spot, [&](Spot& where) {
     int missing = 0;
     for (int i = 0; i < runs.count; ++i) {
-      if (runs.done[i] == runs.lines) continue;
-      runs.done[i] = poll_run(mem, runs.from[i], runs.to[i], runs.done[i], runs.lines);
+      if (runs.done[i] >= runs.lines) continue;
+      runs.done[i] = poll_run(mem, runs.from[i], runs.done[i], runs.lines);
       if (runs.done[i] == runs.lines) continue;
       if (missing++ == 0) where.peer = i;
     }

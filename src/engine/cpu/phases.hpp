@@ -11,9 +11,7 @@ namespace moetail::cpu {
 
 /// Buffers of a thread, kept between launches.
 struct Workspace {
-  Scratch<u16> routed;    // [K, L] columns of polled routes
   Scratch<u16> row;       // [max(L, H)] a row on its way into a mailbox
-  Scratch<u16> arrived;   // [T, L] rows on their way out of one
   Scratch<float> sum;     // [L] fp32 sum over ranks
   Scratch<u16> operand;   // [B, L] bf16(gamma * x)
   Scratch<float> scale;   // [B] 1 / rms
@@ -29,7 +27,14 @@ struct Normed {
 };
 
 protocol::Header header_of(const TailCall& call, const protocol::Shape& shape);
-protocol::Record record_of(const TailCall& call);
+protocol::Record record_of(const Cluster& cluster, const TailCall& call);
+
+/// True where the clusters of a rank share reduced rows: alone there is nobody to share them with.
+bool shares_reduced(const Cluster& cluster, const TailCall& call);
+
+inline const u16* columns_of(const Line* lines) {
+  return reinterpret_cast<const u16*>(lines);
+}
 
 bool publish_own_header(Cluster& cluster, const TailCall& call);
 bool check_all_headers(Cluster& cluster, const TailCall& call);

@@ -24,10 +24,15 @@ protocol::Header header_of(const TailCall& call, const protocol::Shape& shape) {
           protocol::hash_shape(shape, protocol::bits_from_float(shape.eps))};
 }
 
-protocol::Record record_of(const TailCall& call) {
+bool shares_reduced(const Cluster& cluster, const TailCall& call) {
+  return call.shares_reduced && cluster.count() > 1;
+}
+
+protocol::Record record_of(const Cluster& cluster, const TailCall& call) {
   // A user who was given the slots may have filled any of them, whether this call then polled them or not.
   const bool gave_slots = call.mode == Mode::front_poll;
-  return {call.batch, protocol::dirtied_regions(call.mode, call.shares_reduced, gave_slots, gave_slots)};
+  return {call.batch,
+          protocol::dirtied_regions(call.mode, shares_reduced(cluster, call), gave_slots, gave_slots)};
 }
 
 bool publish_own_header(Cluster& cluster, const TailCall& call) {
@@ -79,9 +84,7 @@ bool publish_latents(Cluster& cluster, const TailCall& call) {
       protocol::clean_run(row_lines + begin, reinterpret_cast<const Line*>(given) + begin, end - begin);
     } else {
       Routes routes;
-      u16* copy = nullptr;
-      if (call.polls_slots) copy = buffers.routed.get(static_cast<std::size_t>(shape.top_k) * shape.latent);
-      const bool there = call.polls_slots ? routes_from_slots(cluster, token, begin, end, copy, routes)
+      const bool there = call.polls_slots ? routes_from_slots(cluster, token, begin, end, routes)
                                           : routes_from_memory(cluster, call.routed, token, routes);
       if (!there) return false;
       arith().finalize(routes.rows, routes.weights, shape.top_k, begin * protocol::kLineColumns,
@@ -99,22 +102,20 @@ bool push_shards(Cluster& cluster, const TailCall& call) {
   const int shard = lines_of(shape.shard());
   const auto lines = part_of(static_cast<u64>(shard), cluster.index(), cluster.count());
   const int begin = static_cast<int>(lines.begin), end = static_cast<int>(lines.end);
-  Line* row = reinterpret_cast<Line*>(
-      workspace().row.get(static_cast<std::size_t>(std::max(shape.latent, shape.hidden))));
   for (int token = 0; token < call.batch; ++token) {
     for (int i = 0; i < view.ranks(); ++i) {
       const int peer = (view.rank + i) % view.ranks();
+      Line* mailbox = view.at<Line>(peer, Region::shared, cluster.slot(), view.rank, token);
       if (call.polls_shared) {
         Spot spot{Site::rows_poll, view.rank, token};
         const Line* slot = view.mine<Line>(Region::polled_shared, cluster.slot(), 0, token) + peer * shard;
-        if (!protocol::wait_run(cluster, spot, slot, row, begin, end)) return false;
+        if (!protocol::wait_run(cluster, spot, slot, begin, end)) return false;
+        protocol::store_run(cluster, mailbox + begin, slot + begin, end - begin);
       } else {
         const u16* given = call.shared + static_cast<std::size_t>(token) * shape.hidden;
-        protocol::clean_run(row + begin, reinterpret_cast<const Line*>(given) + peer * shard + begin,
-                            end - begin);
+        protocol::store_cleaned_run(cluster, mailbox + begin,
+                                    reinterpret_cast<const Line*>(given) + peer * shard + begin, end - begin);
       }
-      Line* mailbox = view.at<Line>(peer, Region::shared, cluster.slot(), view.rank, token);
-      protocol::store_run(cluster, mailbox + begin, row + begin, end - begin);
     }
   }
   return true;

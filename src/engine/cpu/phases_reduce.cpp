@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phases that take data out of this rank's mailboxes: latent rows (direct, shared among clusters,
 // two-shot), the output columns, and the end of a call.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/cpu/arith.hpp"
@@ -16,18 +17,20 @@ using protocol::Runs;
 using protocol::Site;
 using protocol::Spot;
 
+// Columns that are waited for and summed at a time: 8 ranks' lines of them stay in L1 in between.
+constexpr int kSumColumns = 1792;
+
 /// Waits for one run from every rank and sums them in rank order into `sum`, `columns` columns.
 bool sum_runs(Cluster& cluster, Spot& spot, Runs& runs, int columns, float* sum) {
-  u16* arrived = workspace().arrived.get(static_cast<std::size_t>(runs.count) * columns);
-  for (int i = 0; i < runs.count; ++i)
-    runs.to[i] = reinterpret_cast<Line*>(arrived + static_cast<std::size_t>(i) * columns);
-  runs.lines = lines_of(columns);
-  if (!protocol::wait_runs(cluster, spot, runs)) return false;
-  const u16* rows[protocol::kMaxRanks];
-  for (int i = 0; i < runs.count; ++i)
-    rows[i] = arrived +
-              static_cast<std::size_t>(protocol::sum_source(i, cluster.view().rank, runs.count)) * columns;
-  arith().sum_rows(rows, runs.count, columns, sum);
+  for (int begin = 0; begin < columns; begin += kSumColumns) {
+    const int end = std::min(begin + kSumColumns, columns);
+    runs.lines = lines_of(end);
+    if (!protocol::wait_runs(cluster, spot, runs)) return false;
+    const u16* rows[protocol::kMaxRanks];
+    for (int i = 0; i < runs.count; ++i)
+      rows[i] = columns_of(runs.from[protocol::sum_source(i, cluster.view().rank, runs.count)]) + begin;
+    arith().sum_rows(rows, runs.count, end - begin, sum + begin);
+  }
   return true;
 }
 
@@ -87,22 +90,27 @@ bool reduce_latents_sharing(Cluster& cluster, const TailCall& call, Normed& norm
   const auto& view = cluster.view();
   const int lines = view.layout.shape.latent / 4;
   float* sum = sum_buffer(cluster);
+  Normalizer normalizer(cluster, call);
+  const bool is_alone = !shares_reduced(cluster, call);
   if (!cluster.reach(Site::reduced_publish)) return false;
   for (int token = cluster.index(); token < call.batch; token += cluster.count()) {
     if (!sum_latents(cluster, token, sum)) return false;
+    if (is_alone) {
+      normalizer.add(token, sum);
+      continue;
+    }
     Line* row = reinterpret_cast<Line*>(sum);
     // fp32 NaNs may carry any payload; the sentinel's is one of them.
     protocol::clean_run(row, row, lines);
     protocol::store_run(cluster, view.mine<Line>(Region::reduced, cluster.slot(), 0, token), row, lines);
-    if (cluster.count() > 1) cluster.ring(view.rank);
+    cluster.ring(view.rank);
   }
   if (!cluster.reach(Site::reduced_poll)) return false;
-  Normalizer normalizer(cluster, call);
-  for (int token = 0; token < call.batch; ++token) {
+  for (int token = 0; token < call.batch && !is_alone; ++token) {
     Spot spot{Site::reduced_poll, view.rank, token};
     const Line* row = view.mine<Line>(Region::reduced, cluster.slot(), 0, token);
-    if (!protocol::wait_run(cluster, spot, row, reinterpret_cast<Line*>(sum), 0, lines)) return false;
-    normalizer.add(token, sum);
+    if (!protocol::wait_run(cluster, spot, row, 0, lines)) return false;
+    normalizer.add(token, reinterpret_cast<const float*>(row));
   }
   normed = normalizer.normed();
   return true;
@@ -138,17 +146,14 @@ bool reduce_gathered(Cluster& cluster, const TailCall& call, Normed& normed) {
   Normalizer normalizer(cluster, call);
   float* sum = sum_buffer(cluster);
   for (int token = 0; token < call.batch; ++token) {
-    u16* row = workspace().arrived.get(static_cast<std::size_t>(view.layout.shape.latent));
+    const Line* row = view.mine<Line>(Region::gather, cluster.slot(), 0, token);
     Runs runs;
     runs.count = view.ranks();
     runs.lines = chunk;
-    for (int i = 0; i < runs.count; ++i) {
-      runs.from[i] = view.mine<Line>(Region::gather, cluster.slot(), 0, token) + i * chunk;
-      runs.to[i] = reinterpret_cast<Line*>(row) + i * chunk;
-    }
+    for (int i = 0; i < runs.count; ++i) runs.from[i] = row + i * chunk;
     Spot spot{Site::gather_poll, -1, token};
     if (!protocol::wait_runs(cluster, spot, runs)) return false;
-    const u16* rows[1] = {row};
+    const u16* rows[1] = {columns_of(row)};
     arith().sum_rows(rows, 1, view.layout.shape.latent, sum);
     normalizer.add(token, sum);
   }
@@ -192,7 +197,7 @@ bool project_and_publish(Cluster& cluster, const TailCall& call, const Normed& n
 
 bool rearm_and_finish(Cluster& cluster, const TailCall& call) {
   if (!cluster.reach(Site::rearm)) return false;
-  const auto record = record_of(call);
+  const auto record = record_of(cluster, call);
   // After the output is on its way, where nobody waits for it.
   protocol::rearm_previous(cluster, cluster.view(), cluster.epoch(),
                            protocol::record_to_rearm(cluster, cluster.view(), cluster.epoch(), record),

@@ -13,10 +13,8 @@ using protocol::Region;
 using protocol::Site;
 using protocol::Spot;
 
-Line* clean_row(const Cluster& cluster, const u16* row, int columns) {
-  const auto& shape = cluster.view().layout.shape;
-  Line* clean = reinterpret_cast<Line*>(
-      workspace().row.get(static_cast<std::size_t>(std::max(shape.latent, shape.hidden))));
+Line* clean_row(const u16* row, int columns) {
+  Line* clean = reinterpret_cast<Line*>(workspace().row.get(static_cast<std::size_t>(columns)));
   protocol::clean_run(clean, reinterpret_cast<const Line*>(row), lines_of(columns));
   return clean;
 }
@@ -57,7 +55,7 @@ bool fill_slots(Cluster& cluster, const TailCall& call) {
 bool publish_partial_row(Cluster& cluster, bool twoshot, int token, const u16* row) {
   if (!cluster.reach(twoshot ? Site::twoshot_push : Site::latent_publish)) return false;
   const int columns = cluster.view().layout.shape.latent;
-  put_partial(cluster, twoshot, token, clean_row(cluster, row, columns), 0, lines_of(columns));
+  put_partial(cluster, twoshot, token, clean_row(row, columns), 0, lines_of(columns));
   cluster.ring_all();
   return true;
 }
@@ -67,7 +65,7 @@ void fill_route_row(Cluster& cluster, int token, int k, const u16* row, float we
   const int columns = view.layout.shape.latent;
   Line* slot = view.mine<Line>(Region::rows, cluster.slot(), 0, token) +
                static_cast<std::size_t>(k) * lines_of(columns);
-  protocol::store_run(cluster, slot, clean_row(cluster, row, columns), lines_of(columns));
+  protocol::store_cleaned_run(cluster, slot, reinterpret_cast<const Line*>(row), lines_of(columns));
   cluster.store(view.mine<u32>(Region::weights, cluster.slot(), 0, token) + k,
                 protocol::weight_word(protocol::bits_from_float(weight)));
   cluster.ring(view.rank);
@@ -82,8 +80,8 @@ void fill_dropped(Cluster& cluster, int token, int k) {
 void fill_shared_row(Cluster& cluster, int token, const u16* row) {
   const auto& view = cluster.view();
   const int columns = view.layout.shape.hidden;
-  protocol::store_run(cluster, view.mine<Line>(Region::polled_shared, cluster.slot(), 0, token),
-                      clean_row(cluster, row, columns), lines_of(columns));
+  protocol::store_cleaned_run(cluster, view.mine<Line>(Region::polled_shared, cluster.slot(), 0, token),
+                              reinterpret_cast<const Line*>(row), lines_of(columns));
   cluster.ring(view.rank);
 }
 
@@ -97,10 +95,7 @@ bool consume_out_row(Cluster& cluster, int token, u16* row) {
     protocol::Runs runs;
     runs.count = view.ranks();
     runs.lines = lines / view.ranks();
-    for (int i = 0; i < runs.count; ++i) {
-      runs.from[i] = out + i * runs.lines;
-      runs.to[i] = reinterpret_cast<Line*>(row) + i * runs.lines;
-    }
+    for (int i = 0; i < runs.count; ++i) runs.from[i] = out + i * runs.lines;
     there = protocol::wait_runs(cluster, spot, runs);
   }
   if (there) there = cluster.reach(Site::consume_rearm);
@@ -108,6 +103,7 @@ bool consume_out_row(Cluster& cluster, int token, u16* row) {
     std::fill(row, row + columns, protocol::kBf16Nan);
     return false;
   }
+  std::copy_n(columns_of(out), columns, row);
   protocol::arm_lines(cluster, out, {0, static_cast<u64>(lines)});
   return true;
 }

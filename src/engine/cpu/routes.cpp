@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/routes.hpp"
 
+#include "engine/cpu/phases.hpp"
+
 namespace moetail::cpu {
 
 using protocol::FaultKind;
@@ -36,7 +38,7 @@ bool routes_from_memory(Cluster& cluster, const RoutedInput& routed, int token, 
   return true;
 }
 
-bool routes_from_slots(Cluster& cluster, int token, int begin_line, int end_line, u16* copy, Routes& routes) {
+bool routes_from_slots(Cluster& cluster, int token, int begin_line, int end_line, Routes& routes) {
   const auto& view = cluster.view();
   const auto& shape = view.layout.shape;
   const u32* weights = view.mine<u32>(Region::weights, cluster.slot(), 0, token);
@@ -54,11 +56,9 @@ bool routes_from_slots(Cluster& cluster, int token, int begin_line, int end_line
     routes.rows[k] = nullptr;
     if (weight == protocol::kDroppedRoute) continue;
     routes.weights[k] = protocol::float_from_bits(weight);
-    u16* to = copy + static_cast<std::size_t>(k) * shape.latent;
-    const Line* from = rows + static_cast<std::size_t>(k) * row_lines;
-    if (!protocol::wait_run(cluster, spot, from, reinterpret_cast<Line*>(to), begin_line, end_line))
-      return false;
-    routes.rows[k] = to;
+    const Line* row = rows + static_cast<std::size_t>(k) * row_lines;
+    if (!protocol::wait_run(cluster, spot, row, begin_line, end_line)) return false;
+    routes.rows[k] = columns_of(row);
   }
   return true;
 }

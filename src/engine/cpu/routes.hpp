@@ -17,8 +17,7 @@ struct Routes {
 /// dereferenced.
 bool routes_from_memory(Cluster& cluster, const RoutedInput& routed, int token, Routes& routes);
 
-/// Routes of `token` from the polled slots, once this cluster's columns [begin_line, end_line) of all of them
-/// are there. The columns are copied to `copy` ([K, L] bf16) as they arrive.
-bool routes_from_slots(Cluster& cluster, int token, int begin_line, int end_line, u16* copy, Routes& routes);
+/// Routes of `token` in the polled slots, once this cluster's columns [begin_line, end_line) of all of them are there.
+bool routes_from_slots(Cluster& cluster, int token, int begin_line, int end_line, Routes& routes);
 
 }  // namespace moetail::cpu
