@@ -27,11 +27,10 @@ MOETAIL_DEVICE void expect_bytes(u32 barrier, u32 bytes) {
 // thread for a time the hardware chooses.
 MOETAIL_DEVICE bool try_wait_barrier(u32 barrier, u32 parity) {
   u32 done;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
   return done != 0;
 }
 
@@ -43,12 +42,30 @@ MOETAIL_DEVICE void wait_barrier(u32 barrier, u32 parity) {
   }
 }
 
+// createpolicy.fractional.L2::evict_first.b64, sm_80. For what a step reads once: it must not push out what the next kernels read.
+MOETAIL_DEVICE u64 evict_first_policy() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint, sm_90. `bytes` a multiple of 16, both ends
+// 16-byte aligned. Of constants only before the dependency wait.
+MOETAIL_DEVICE void copy_bulk_async(u32 to, const void* from, u32 bytes, u32 barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+      "[%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes, sm_90. `bytes` a multiple of 16, both ends 16-byte
 // aligned. Of constants only before the dependency wait.
 MOETAIL_DEVICE void copy_bulk_async(u32 to, const void* from, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
 }
 
 }  // namespace moetail::device

@@ -26,24 +26,25 @@ struct FaultCell {
 
 /// A rank's inputs of one call; what the form does not use is null. Rows are contiguous and 16-byte aligned.
 struct CallInputs {
-  const u16* rows = nullptr;       ///< expanded [B*K, L] or permuted [P, L] bf16
-  const i32* map = nullptr;        ///< permuted [B, K]
-  const void* weights = nullptr;   ///< [B, K] bf16 or fp32
-  const u16* partial = nullptr;    ///< partial [B, L] bf16
-  const u16* shared = nullptr;     ///< [B, H] bf16
-  const u16* residual = nullptr;   ///< [B, H] bf16
-  const u16* shard = nullptr;      ///< [H/T, L] bf16, this rank's rows of W_up
-  const u16* norm = nullptr;       ///< [L] bf16
-  u16* destination = nullptr;      ///< take: [B, H] bf16
-  i32 num_rows = 0;                ///< P
-  i32 layer = 0;                   ///< label of the layer, 0: none
+  const u16* rows = nullptr;      ///< expanded [B*K, L] or permuted [P, L] bf16
+  const i32* map = nullptr;       ///< permuted [B, K]
+  const void* weights = nullptr;  ///< [B, K] bf16 or fp32
+  const u16* partial = nullptr;   ///< partial [B, L] bf16
+  const u16* shared = nullptr;    ///< [B, H] bf16
+  const u16* residual = nullptr;  ///< [B, H] bf16
+  const u16* shard = nullptr;     ///< [H/T, L] bf16, this rank's rows of W_up
+  const u16* norm = nullptr;      ///< [L] bf16
+  u16* destination = nullptr;     ///< take: [B, H] bf16
+  i32 num_rows = 0;               ///< P
+  i32 layer = 0;                  ///< label of the layer, 0: none
 };
 
 /// One rank's place in the world and its call.
 struct RankArgs {
   u8* peer[protocol::kMaxRanks] = {};  ///< every rank's box; replay: the peers' are one scratch box
-  u8* multicast = nullptr;             ///< one address whose stores reach every rank; kernels built for it only
-  u8* rearm_others = nullptr;  ///< whose copies of other sources' mailboxes are re-armed: the own box; replay: the scratch box
+  u8* multicast = nullptr;  ///< one address whose stores reach every rank; kernels built for it only
+  u8* rearm_others =
+      nullptr;  ///< whose copies of other sources' mailboxes are re-armed: the own box; replay: the scratch box
   FaultCell* fault = nullptr;
   u64 deadline_ns = 0;        ///< of every wait; 0: none
   u64 first_deadline_ns = 0;  ///< in the first call of a box

@@ -58,6 +58,15 @@
 #ifndef MOETAIL_TRIGGER
 #define MOETAIL_TRIGGER 1
 #endif
+#ifndef MOETAIL_PUSHES
+#define MOETAIL_PUSHES 0
+#endif
+#ifndef MOETAIL_EARLY
+#define MOETAIL_EARLY 0
+#endif
+#ifndef MOETAIL_PLAIN_BLOCKS
+#define MOETAIL_PLAIN_BLOCKS 1
+#endif
 #ifndef MOETAIL_MIN_BLOCKS
 #define MOETAIL_MIN_BLOCKS 1
 #endif
@@ -69,7 +78,14 @@ namespace moetail::kernels {
 enum class Put : int { peers = 0, multicast = 1, own = 2 };
 
 /// When the next launch may start: at once, when the polls of the last iteration are over, or never before this one has ended.
-enum class Trigger : int { at_entry = 0, after_poll = 1, none = 2 };
+enum class Trigger : int {
+  at_entry = 0,
+  after_poll = 1,
+  none = 2,
+  after_publish = 3,
+  after_errands = 4,
+  after_product = 5
+};
 
 inline constexpr Shape kShape{MOETAIL_HIDDEN,   MOETAIL_LATENT,        MOETAIL_RANKS, MOETAIL_TOP_K,
                               MOETAIL_CAPACITY, MOETAIL_POLL_CAPACITY, MOETAIL_EPS};
@@ -79,19 +95,28 @@ inline constexpr Geometry kGeometry{MOETAIL_SLICES, MOETAIL_CLUSTERS, MOETAIL_RO
 inline constexpr Cut kCut = make_cut(kShape, kGeometry);
 inline constexpr SharedLayout kShared = make_shared_layout(kCut, kGeometry);
 
+inline constexpr i32 kRowGroups = kGeometry.row_block / 16;  ///< m16 tiles of a row block
+
 inline constexpr i32 kMaxBatch = MOETAIL_BATCH;  ///< the largest batch this kernel serves
 inline constexpr bool kExactBatch = MOETAIL_EXACT_BATCH != 0;
 inline constexpr i32 kLaunchRanks = MOETAIL_LAUNCH_RANKS;
 inline constexpr bool kLoopback = kLaunchRanks > 1;
-inline constexpr i32 kMinBlocks = MOETAIL_MIN_BLOCKS;  ///< blocks an SM must be able to hold: this one and its successor's
+inline constexpr i32 kMinBlocks =
+    MOETAIL_MIN_BLOCKS;  ///< blocks an SM must be able to hold: this one and its successor's
 
 inline constexpr Mode kMode = static_cast<Mode>(MOETAIL_MODE);
 inline constexpr Form kForm = static_cast<Form>(MOETAIL_FORM);
 inline constexpr bool kWeightsAreFp32 = MOETAIL_WEIGHTS_FP32 != 0;
 inline constexpr bool kHasResidual = MOETAIL_RESIDUAL != 0;
-inline constexpr bool kShares = MOETAIL_SHARES != 0;  ///< clusters hand each other summed rows through `reduced`
+inline constexpr bool kShares =
+    MOETAIL_SHARES != 0;  ///< clusters hand each other summed rows through `reduced`
 inline constexpr bool kPollsSlots = kMode == Mode::front_poll && kForm == Form::published;
 inline constexpr bool kPollsShared = MOETAIL_POLLS_SHARED != 0;
+inline constexpr bool kPushes =
+    MOETAIL_PUSHES != 0;  ///< publish: it sends the shared shards and the header too
+inline constexpr bool kStartsEarly =
+    MOETAIL_EARLY != 0;  ///< wave: it polls before its predecessor is complete
+inline constexpr i32 kPlainBlocks = MOETAIL_PLAIN_BLOCKS;  ///< of one rank, in kernels without clusters
 inline constexpr Put kPut = static_cast<Put>(MOETAIL_PUT);
 inline constexpr Trigger kTrigger = static_cast<Trigger>(MOETAIL_TRIGGER);
 
@@ -104,7 +129,8 @@ inline constexpr i32 kBlocks = kGeometry.slices * kGeometry.clusters;  ///< of o
 
 using Args = LaunchArgs<kLaunchRanks>;
 
-static_assert(protocol::first_broken_rule(kShape) == protocol::ShapeRule::ok, "the shape breaks a rule of protocol/shape.hpp");
+static_assert(protocol::first_broken_rule(kShape) == protocol::ShapeRule::ok,
+              "the shape breaks a rule of protocol/shape.hpp");
 static_assert(kGeometry.row_block % 16 == 0, "a row block is a whole number of m16 tiles");
 static_assert(kCut.owner_rows >= 2 && kCut.owner_rows <= 8 && 8 % kCut.owner_rows == 0,
               "an owner finishes 2, 4 or 8 rows: row_block must be 2, 4 or 8 times slices");

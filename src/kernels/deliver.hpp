@@ -8,13 +8,17 @@
 namespace moetail::kernels {
 
 /// The order in which a block's threads take such work: the highest compute warp first, since small batches are polled by the
-/// lowest, and the ninth warp last. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
+/// lowest, and the first warp last. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
 MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
-  return tail.warp < kComputeWarps ? (kComputeWarps - 1 - tail.warp) * 32 + tail.lane : tail.thread;
+  const i32 warp = tail.warp == 0               ? kComputeWarps
+                   : tail.warp == kComputeWarps ? kComputeWarps - 1
+                                                : kComputeWarps - 1 - tail.warp;
+  return warp * 32 + tail.lane;
 }
 
 MOETAIL_DEVICE protocol::Header header_of(const Tail& tail) {
-  return {static_cast<u32>(tail.batch), static_cast<u32>(kMode), static_cast<u32>(tail.args.call.layer), kShapeHash};
+  return {static_cast<u32>(tail.batch), static_cast<u32>(kMode), static_cast<u32>(tail.args.call.layer),
+          kShapeHash};
 }
 
 /// Lane r of one warp tells rank r.
@@ -52,7 +56,8 @@ MOETAIL_DEVICE bool check_header(const Tail& tail) {
 MOETAIL_DEVICE bool load_shared(const Tail& tail, u32 index, Line& line) {
   if constexpr (kPollsShared) {
     const i32 token = static_cast<i32>(index / kHiddenLines);
-    const Line* from = tail.view.mine<Line, Region::polled_shared>(tail.slot, 0, token) + index % kHiddenLines;
+    const Line* from =
+        tail.view.mine<Line, Region::polled_shared>(tail.slot, 0, token) + index % kHiddenLines;
     Waiter waiter = tail.waiter();
     Spot spot{Site::rows_poll, tail.args.rank, token};
     return protocol::wait_until(waiter, spot, [&](Spot&) {
@@ -99,12 +104,14 @@ MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 par
   const Part mine = part_of(tail.previous.batch * kRowLines, part, parts);
   const Line empty{{protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord}};
   for (i32 source = kPerSource ? errand / 32 : 0; source < kSources; source += kThreads / 32) {
-    u8* box = kPerSource && source != tail.args.rank ? tail.args.rearm_others : tail.args.peer[tail.args.rank];
+    u8* box =
+        kPerSource && source != tail.args.rank ? tail.args.rearm_others : tail.args.peer[tail.args.rank];
     for (u32 i = mine.begin + static_cast<u32>(kPerSource ? tail.lane : errand); i < mine.end; i += kStep) {
       // A gathered row has one owner a chunk of its columns.
       if constexpr (kRegion == Region::gather)
-        box = i % kRowLines / (kLatentLines / kRanks) == static_cast<u32>(tail.args.rank) ? tail.args.peer[tail.args.rank]
-                                                                                         : tail.args.rearm_others;
+        box = i % kRowLines / (kLatentLines / kRanks) == static_cast<u32>(tail.args.rank)
+                  ? tail.args.peer[tail.args.rank]
+                  : tail.args.rearm_others;
       device::store_weak(reinterpret_cast<Line*>(box + place<kRegion>(slot, source, 0)) + i, empty);
     }
   }
@@ -118,8 +125,8 @@ MOETAIL_DEVICE void rearm_words(const Tail& tail, i32 slot, i32 errand, i32 part
   const u32 words = kIsHeader ? 2 * kRanks : static_cast<u32>(tail.previous.batch * kShape.top_k);
   const Part mine = part_of(words, part, parts);
   for (u32 i = mine.begin + static_cast<u32>(errand); i < mine.end; i += kThreads) {
-    u8* box =
-        kIsHeader && i / 2 != static_cast<u32>(tail.args.rank) ? tail.args.rearm_others : tail.args.peer[tail.args.rank];
+    u8* box = kIsHeader && i / 2 != static_cast<u32>(tail.args.rank) ? tail.args.rearm_others
+                                                                     : tail.args.peer[tail.args.rank];
     device::store_weak(reinterpret_cast<u32*>(box + place<kRegion>(slot, 0, 0)) + i, protocol::kEmptyWord);
   }
 }
@@ -142,11 +149,23 @@ MOETAIL_COLD void rearm_others(const Tail tail, i32 slot, i32 errand, i32 part, 
 /// publication into this slot comes two calls later (docs/protocol.md, "Why the re-arm needs no order").
 MOETAIL_DEVICE void rearm_previous(const Tail& tail, i32 errand, i32 part, i32 parts) {
   constexpr u32 kFront = protocol::dirtied_regions(Mode::front, false, false, false);
-  const i32 slot = protocol::rearm_slot_of(tail.epoch);
+  const i32 slot = tail.slot == 0 ? protocol::kSlots - 1 : tail.slot - 1;  // protocol::rearm_slot_of
   rearm_region<Region::latent>(tail, slot, errand, part, parts);
   rearm_region<Region::shared>(tail, slot, errand, part, parts);
   rearm_words<Region::header>(tail, slot, errand, part, parts);
   if ((tail.previous.regions & ~kFront) != 0) rearm_others(tail, slot, errand, part, parts);
+}
+
+/// Everything of this file that a front tail does between its own publication and its polls. False after a fault.
+MOETAIL_DEVICE bool run_errands(const Tail& tail) {
+  const i32 errand = errand_thread(tail);
+  if (tail.block() == 0 && tail.warp == kComputeWarps) publish_header(tail);
+  bool alive = push_shards(tail, errand, tail.block(), kBlocks);
+  mark(tail, 4);
+  rearm_previous(tail, errand, tail.block(), kBlocks);
+  // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
+  if (alive && tail.block() == 0 && tail.warp == kComputeWarps - 1) alive = check_header(tail);
+  return alive;
 }
 
 /// What this call leaves for the next one's re-arm.
@@ -162,11 +181,16 @@ MOETAIL_DEVICE protocol::Record record_of(const Tail& tail) {
 ///
 /// Relaxed, because it passes on no data: what must come before the new epoch is loads of the old one whose values were used before
 /// the block's barrier, and those cannot change any more. An acquire-release counter fences behind the output's stores instead.
-MOETAIL_DEVICE void arrive_at_end(const Tail& tail) {
-  u64* arrivals = tail.view.control<Control::arrivals>();
-  if (device::add_relaxed_gpu(arrivals, 1) + 1 != static_cast<u64>(kBlocks)) return;
+MOETAIL_DEVICE u64 arrive_at_end(const Tail& tail) {
+  return device::add_relaxed_gpu(tail.view.control<Control::arrivals>(), 1);
+}
+
+/// What the block that arrived last does; `arrived`: how many came before this one. Apart from the arrival, so that its trip to L2
+/// passes while the squares are sent.
+MOETAIL_DEVICE void end_call(const Tail& tail, u64 arrived) {
+  if (arrived + 1 != static_cast<u64>(kBlocks)) return;
   const u64 record = protocol::pack_record(record_of(tail));
-  device::store_relaxed_sys(arrivals, u64{0});
+  device::store_relaxed_sys(tail.view.control<Control::arrivals>(), u64{0});
   if (protocol::record_word(tail.epoch) == Control::record_even)
     device::store_relaxed_sys(tail.view.control<Control::record_even>(), record);
   else

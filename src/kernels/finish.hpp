@@ -57,22 +57,28 @@ MOETAIL_DEVICE void reopen_exchange(const Tail& tail, i32 index, i32 num_iterati
 /// Everything after the polls of an iteration.
 MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_iterations) {
   const Iteration it = iteration_of(tail, index);
-  device::wait_barrier(tail.stage_barrier(it.stage), static_cast<u32>(it.parity));
+  const bool is_last = index + 1 == num_iterations;
   mark(tail, 7);
   __syncthreads();
   mark(tail, 8);
   device::wait_cluster_acquire();
+  const bool failed = *tail.failed != 0;
   mark(tail, 9);
-  const bool failed = *tail.failed() != 0;
   if (tail.warp < kComputeWarps) {
+    device::wait_barrier(tail.weights_barrier(it.stage, tail.warp % kRowGroups), static_cast<u32>(it.parity));
     multiply_and_send(tail, it.stage, failed);
+    mark(tail, 10);
   } else {
+    const bool arrives = is_last && tail.lane == 0;
+    u64 arrived = 0;
+    if (arrives) arrived = arrive_at_end(tail);
     send_squares(tail, tokens_of(tail, it.tile), failed);
-    if (index + 1 == num_iterations && tail.lane == 0) arrive_at_end(tail);
+    if (arrives) end_call(tail, arrived);
+    mark(tail, 10);
   }
-  mark(tail, 10);
+  if (is_last) trigger_at(Trigger::after_product);
   finish_rows(tail, it.tile, it.row_block, static_cast<u32>(index & 1));
-  if (index + 1 < num_iterations) reopen_exchange(tail, index, num_iterations);
+  if (!is_last) reopen_exchange(tail, index, num_iterations);
 }
 
 }  // namespace moetail::kernels

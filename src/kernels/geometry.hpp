@@ -11,17 +11,19 @@ using protocol::i32;
 using protocol::Shape;
 using protocol::u32;
 
-// Eight warps poll and multiply, a ninth takes what is off the critical path: header, shared partials, squares.
+// Eight warps poll and multiply, a ninth takes what is off the critical path: shared partials, squares, the end of the call. A tenth
+// that did nothing but keep a few weight copies in flight was 0.2 us slower at B = 1, 0.6 us at B = 8 (H200, 2026-11-29).
 inline constexpr i32 kComputeWarps = 8;
 inline constexpr i32 kThreads = 32 * (kComputeWarps + 1);
 
 /// What a kernel is compiled for besides its shape.
 struct Geometry {
-  i32 slices = 16;     ///< blocks of a cluster, each with one K slice. Part of the numeric contract: a function of arch alone
-  i32 clusters = 7;    ///< clusters of one rank
-  i32 row_block = 128; ///< rows of the shard that a cluster multiplies at a time
-  i32 tile = 1;        ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
-  i32 stages = 1;      ///< row blocks of weights that shared memory holds
+  i32 slices =
+      16;  ///< blocks of a cluster, each with one K slice. Part of the numeric contract: a function of arch alone
+  i32 clusters = 7;     ///< clusters of one rank
+  i32 row_block = 128;  ///< rows of the shard that a cluster multiplies at a time
+  i32 tile = 1;         ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
+  i32 stages = 1;       ///< row blocks of weights that shared memory holds
 };
 
 constexpr i32 round_up(i32 value, i32 step) {
@@ -32,12 +34,12 @@ constexpr i32 round_up(i32 value, i32 step) {
 struct Cut {
   i32 slice_lines;     ///< lines of 8 columns in a K slice; the last slices may have fewer, or none
   i32 padded_columns;  ///< of a slice in shared memory: whole pairs of k16 steps, padded with zeros
-  i32 pitch;           ///< bytes from row to row of weights and operand: an odd number of 16-byte units, so that ldmatrix meets no bank twice
-  i32 row_blocks;      ///< of the shard
-  i32 owner_rows;      ///< rows of a row block that one block of the cluster finishes: 2 to 8
-  i32 padded_tile;     ///< tokens of the operand: whole n8 tiles
-  i32 sent_tokens;     ///< tokens of a row that travel to its owner
-  i32 sent_pitch;      ///< floats from row to row at the owner
+  i32 pitch;  ///< bytes from row to row of weights and operand: an odd number of 16-byte units, so that ldmatrix meets no bank twice
+  i32 row_blocks;   ///< of the shard
+  i32 owner_rows;   ///< rows of a row block that one block of the cluster finishes: 2 to 8
+  i32 padded_tile;  ///< tokens of the operand: whole n8 tiles
+  i32 sent_tokens;  ///< tokens of a row that travel to its owner
+  i32 sent_pitch;   ///< floats from row to row at the owner
 };
 
 constexpr Cut make_cut(const Shape& shape, const Geometry& g) {
@@ -63,10 +65,11 @@ struct SharedLayout {
   u32 squares;       ///< [slices][tile] fp32, likewise
   u32 item_squares;  ///< [tile][item_pitch] fp32: of each line of x
   u32 shared_sums;   ///< [tile][owner_rows] fp32: sums over ranks of the shared partials
-  u32 barriers;      ///< one a stage, then the exchange's and gamma's
+  u32 barriers;      ///< one an m16 group of rows of each stage, then the exchange's and gamma's
   u32 failed;        ///< nonzero once a wait of this block has ended badly
+  u32 touched;       ///< a word a warp that nobody reads, see touch_arguments
   u32 bytes;
-  i32 item_pitch;    ///< odd: one lane a token meets no bank twice
+  i32 item_pitch;  ///< odd: one lane a token meets no bank twice
 };
 
 constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
@@ -85,8 +88,9 @@ constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
   s.squares = take(g.slices * g.tile * 4);
   s.item_squares = take(g.tile * s.item_pitch * 4);
   s.shared_sums = take(g.tile * cut.owner_rows * 4);
-  s.barriers = take((g.stages + 2) * 8);
+  s.barriers = take((g.stages * (g.row_block / 16) + 2) * 8);
   s.failed = take(4);
+  s.touched = take(kThreads / 32 * 4);
   s.bytes = end;
   return s;
 }

@@ -16,9 +16,13 @@ inline constexpr i32 kRunLoads = (kRunRoutes + kRoutesInFlight - 1) / kRoutesInF
 // Weights, and map entries, of a load lie in one aligned vector.
 inline constexpr bool kRoutesAreVectors = kShape.top_k % 16 == 0;
 
+// Every route of every load is there: no predicates.
+inline constexpr bool kRoutesAreDense = kForm == Form::expanded && kShape.top_k % 16 == 0;
+
 struct Routes {
   Line row[kRoutesInFlight];
-  float weight[kRoutesInFlight];
+  // As loaded: a conversion would wait for the load, and with it everything behind, the control words' loads first.
+  Line raw_weights;
   bool is_on[kRoutesInFlight];
 };
 
@@ -36,22 +40,33 @@ MOETAIL_COLD void raise_map_fault(const RankArgs& args, i32 token, i32 k, i32 in
   Spot spot{Site::latent_publish, args.rank, token, k};
   spot.expected = static_cast<u64>(args.call.num_rows);
   spot.seen = static_cast<u64>(index);
-  raise_fault(args, device::load_relaxed_sys(View{args}.control<Control::epoch>()), FaultKind::map_index, spot, 0);
+  raise_fault(args, device::load_relaxed_sys(View{args}.control<Control::epoch>()), FaultKind::map_index,
+              spot, 0);
 }
 
-MOETAIL_DEVICE void load_weights(const CallInputs& call, i32 route, float (&weight)[kRoutesInFlight]) {
-  if constexpr (kRoutesAreVectors && kWeightsAreFp32) {
-    const Line line = device::load_weak(
-        reinterpret_cast<const Line*>(static_cast<const float*>(call.weights) + route));
-#pragma unroll
-    for (int j = 0; j < kRoutesInFlight; ++j) weight[j] = __uint_as_float(line.word[j]);
-  } else if constexpr (kRoutesAreVectors) {
-    const u64 four = device::load_weak(reinterpret_cast<const u64*>(static_cast<const u16*>(call.weights) + route));
-    const u32 pair[2] = {static_cast<u32>(four), static_cast<u32>(four >> 32)};
-#pragma unroll
-    for (int j = 0; j < kRoutesInFlight; ++j)
-      weight[j] = j % 2 == 0 ? device::low_float(pair[j / 2]) : device::high_float(pair[j / 2]);
+/// Four weights of one aligned vector, or one of its own in word `j`, as loaded.
+MOETAIL_DEVICE void load_weights(const CallInputs& call, i32 route, Line& raw) {
+  if constexpr (kWeightsAreFp32) {
+    raw = device::load_weak(reinterpret_cast<const Line*>(static_cast<const float*>(call.weights) + route));
+  } else {
+    const u64 four =
+        device::load_weak(reinterpret_cast<const u64*>(static_cast<const u16*>(call.weights) + route));
+    raw.word[0] = static_cast<u32>(four);
+    raw.word[1] = static_cast<u32>(four >> 32);
   }
+}
+MOETAIL_DEVICE void load_weight(const CallInputs& call, i32 route, int j, Line& raw) {
+  if constexpr (kWeightsAreFp32)
+    raw.word[j] = device::load_weak(static_cast<const u32*>(call.weights) + route);
+  else
+    raw.word[j] = device::load_weak(static_cast<const u16*>(call.weights) + route);
+}
+
+MOETAIL_DEVICE float weight_of(const Routes& routes, int j) {
+  if constexpr (kWeightsAreFp32 || kPollsSlots) return __uint_as_float(routes.raw_weights.word[j]);
+  if constexpr (!kRoutesAreVectors) return __uint_as_float(routes.raw_weights.word[j] << 16);
+  const u32 pair = routes.raw_weights.word[j / 2];
+  return j % 2 == 0 ? device::low_float(pair) : device::high_float(pair);
 }
 
 /// The routes [first, first + in flight) of `token`, `line` of each row, those below `end`. False after a map index beyond the
@@ -61,13 +76,13 @@ MOETAIL_DEVICE bool load_routes(const Tail& tail, i32 token, i32 line, i32 first
   const i32 base = token * kShape.top_k;
   bool fine = true;
   Line entries{};
-  load_weights(call, base + first, routes.weight);
+  if constexpr (kRoutesAreVectors) load_weights(call, base + first, routes.raw_weights);
   if constexpr (kForm == Form::permuted && kRoutesAreVectors)
     entries = device::load_weak(reinterpret_cast<const Line*>(call.map + base + first));
 #pragma unroll
   for (int j = 0; j < kRoutesInFlight; ++j) {
     const i32 k = first + j;
-    routes.is_on[j] = k < end;
+    routes.is_on[j] = kRoutesAreDense || k < end;
     i32 row = base + k;
     if constexpr (kForm == Form::permuted) {
       if constexpr (kRoutesAreVectors) {
@@ -82,13 +97,9 @@ MOETAIL_DEVICE bool load_routes(const Tail& tail, i32 token, i32 line, i32 first
       routes.is_on[j] = routes.is_on[j] && row >= 0 && row < call.num_rows;
     }
     if (!routes.is_on[j]) continue;
-    if constexpr (!kRoutesAreVectors && kWeightsAreFp32)
-      routes.weight[j] = __uint_as_float(device::load_weak(static_cast<const u32*>(call.weights) + base + k));
-    if constexpr (!kRoutesAreVectors && !kWeightsAreFp32)
-      routes.weight[j] =
-          __uint_as_float(static_cast<u32>(device::load_weak(static_cast<const u16*>(call.weights) + base + k)) << 16);
-    routes.row[j] =
-        device::load_weak(reinterpret_cast<const Line*>(call.rows + static_cast<u64>(row) * kShape.latent) + line);
+    if constexpr (!kRoutesAreVectors) load_weight(call, base + k, j, routes.raw_weights);
+    routes.row[j] = device::load_weak(
+        reinterpret_cast<const Line*>(call.rows + static_cast<u64>(row) * kShape.latent) + line);
   }
   return fine;
 }
@@ -113,7 +124,7 @@ MOETAIL_DEVICE bool poll_routes(const Tail& tail, i32 token, i32 line, i32 first
 #pragma unroll
     for (int j = 0; j < kRoutesInFlight; ++j) {
       routes.is_on[j] = word[j] != protocol::kDroppedRoute;
-      routes.weight[j] = __uint_as_float(word[j]);
+      routes.raw_weights.word[j] = word[j];
       if (protocol::is_empty(word[j]) || (routes.is_on[j] && protocol::has_empty(routes.row[j]))) {
         if (missing++ == 0) where.k = first + j;
       }
@@ -125,10 +136,11 @@ MOETAIL_DEVICE bool poll_routes(const Tail& tail, i32 token, i32 line, i32 first
 MOETAIL_DEVICE void add_routes(device::Columns& sum, const Routes& routes) {
 #pragma unroll
   for (int j = 0; j < kRoutesInFlight; ++j) {
-    if (!routes.is_on[j]) continue;
+    if (!kRoutesAreDense && !routes.is_on[j]) continue;
     const device::Columns row = device::columns_of(routes.row[j]);
+    const float weight = weight_of(routes, j);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sum.value[i] = __fmaf_rn(routes.weight[j], row.value[i], sum.value[i]);
+    for (int i = 0; i < 8; ++i) sum.value[i] = __fmaf_rn(weight, row.value[i], sum.value[i]);
   }
 }
 
@@ -162,7 +174,8 @@ MOETAIL_DEVICE void put_partial(const Tail& tail, i32 token, i32 line, i32 word,
         piece);
   } else {
     put(tail.args,
-        place<Region::latent>(tail.slot, tail.args.rank, token) + static_cast<u64>(line) * protocol::kLineBytes + within,
+        place<Region::latent>(tail.slot, tail.args.rank, token) +
+            static_cast<u64>(line) * protocol::kLineBytes + within,
         piece);
   }
 }
@@ -202,7 +215,7 @@ MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base) {
       if (load == 0) alive = use_control(tail, load_control(tail));
     if (fine) add_routes(sum, routes);
   }
-  if (on && alive && !fine) *tail.failed() = 1;
+  if (on && alive && !fine) *tail.failed = 1;
   const u32 word = join_runs(sum, group);
   // A line with a bad route is not published at all.
   if constexpr (kForm == Form::permuted || kPollsSlots)
@@ -242,16 +255,19 @@ MOETAIL_DEVICE bool publish_share(Tail& tail, const Share& share) {
   if (tail.warp >= kWarps || base >= share.part.end) return use_control(tail, load_control(tail));
   bool alive = publish_items<true>(tail, share, base);
   if constexpr (!kOnePass)
-    for (base += kWarps * kItems; alive && base < share.part.end; base += kWarps * kItems) alive = publish_items<false>(tail, share, base);
+    for (base += kWarps * kItems; alive && base < share.part.end; base += kWarps * kItems)
+      alive = publish_items<false>(tail, share, base);
   return alive;
 }
 
 /// The tail's own publication: this block's share of its K slice's lines.
 MOETAIL_DEVICE bool publish_latents(Tail& tail) {
   const u32 lines = static_cast<u32>(tail.slice_lines());
-  constexpr u32 kMost = (static_cast<u32>(kMaxBatch * kCut.slice_lines) + kGeometry.clusters - 1) / kGeometry.clusters;
+  constexpr u32 kMost =
+      (static_cast<u32>(kMaxBatch * kCut.slice_lines) + kGeometry.clusters - 1) / kGeometry.clusters;
   constexpr bool kOnePass = kMost <= kComputeWarps * (kForm == Form::partial ? 32 : 8);
-  const Part part = part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
+  const Part part =
+      part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
   return publish_share<kComputeWarps, kOnePass>(tail, {tail.slice_begin(), lines, part});
 }
 

@@ -12,9 +12,6 @@ namespace moetail::kernels {
 namespace {
 
 constexpr std::array<int, 8> kBuckets = {1, 2, 4, 8, 16, 32, 64, 128};
-// Kernels without clusters: push, publish, take, fill. Few threads a block and many blocks, so that a side stream's work finds room
-// beside a tail.
-constexpr int kPlainThreads = 256;
 
 struct Fit {
   Geometry geometry;
@@ -24,7 +21,8 @@ struct Fit {
 
 std::size_t shared_budget(const DeviceShape& device, int blocks_per_sm) {
   const std::size_t share = device.shared_per_sm / static_cast<std::size_t>(blocks_per_sm);
-  return std::min(device.shared_per_block, share > device.shared_reserved ? share - device.shared_reserved : 0);
+  return std::min(device.shared_per_block,
+                  share > device.shared_reserved ? share - device.shared_reserved : 0);
 }
 
 /// Fills the shared memory that `blocks_per_sm` blocks leave each other with stages; false where not even one fits.
@@ -85,7 +83,8 @@ Fit fit_loopback(const PlanRequest& request, const DeviceShape& device, int buck
   for (int per_sm = 1; per_sm <= 4; ++per_sm) {
     const int clusters = device.resident_clusters * per_sm / ranks;
     if (clusters == 0) continue;
-    for (int row_block = std::min(8 * device.max_cluster, 64); row_block >= 2 * device.max_cluster; row_block /= 2) {
+    for (int row_block = std::min(8 * device.max_cluster, 64); row_block >= 2 * device.max_cluster;
+         row_block /= 2) {
       if (row_block % 16 != 0) continue;
       Geometry& g = fit.geometry;
       g.slices = device.max_cluster;
@@ -93,13 +92,27 @@ Fit fit_loopback(const PlanRequest& request, const DeviceShape& device, int buck
       g.tile = std::min(bucket, 16);
       g.clusters = std::min(clusters, make_cut(request.shape, g).row_blocks);
       const int rounds = rounds_of(request.shape, g);
-      if (!fit_stages(request.shape, g, shared_budget(device, per_sm), std::min(rounds, 4), std::min(rounds, 2))) continue;
+      if (!fit_stages(request.shape, g, shared_budget(device, per_sm), std::min(rounds, 4),
+                      std::min(rounds, 2)))
+        continue;
       fit.blocks_per_sm = per_sm;
       fit.shared = make_shared_layout(make_cut(request.shape, g), g);
       return fit;
     }
   }
   return fit;
+}
+
+/// Blocks of a kernel without clusters, one rank: enough threads for every item, up to two blocks an SM.
+int plain_blocks(const PlanRequest& request, const DeviceShape& device, int bucket) {
+  const Shape& s = request.shape;
+  const long long latent_lines = s.latent / 8, hidden_lines = s.hidden / 8;
+  long long items = bucket * hidden_lines;
+  if (request.kind == Kind::publish && request.form != Form::partial)
+    items = std::max(4 * bucket * latent_lines, request.pushes ? items : 0);
+  if (request.kind == Kind::fill) items = std::max(items, bucket * latent_lines * s.top_k);
+  const long long most = std::max(1, 2 * device.num_sms / request.launch_ranks);
+  return static_cast<int>(std::clamp<long long>((items + kThreads - 1) / kThreads, 1, most));
 }
 
 void define(KernelPlan& plan, const char* name, const std::string& value) {
@@ -118,7 +131,8 @@ void define_all(KernelPlan& plan, const PlanRequest& request, bool exact) {
   define(plan, "CAPACITY", s.capacity);
   define(plan, "POLL_CAPACITY", s.poll_capacity);
   define(plan, "EPS", fmt::format("{:a}f", s.eps));
-  define(plan, "SHAPE_HASH", fmt::format("{}u", protocol::hash_shape(s, __builtin_bit_cast(protocol::u32, s.eps))));
+  define(plan, "SHAPE_HASH",
+         fmt::format("{}u", protocol::hash_shape(s, __builtin_bit_cast(protocol::u32, s.eps))));
   define(plan, "BATCH", plan.max_batch);
   define(plan, "EXACT_BATCH", exact ? 1 : 0);
   define(plan, "SLICES", plan.geometry.slices);
@@ -133,6 +147,8 @@ void define_all(KernelPlan& plan, const PlanRequest& request, bool exact) {
   define(plan, "RESIDUAL", request.residual ? 1 : 0);
   define(plan, "SHARES", request.shares_reduced ? 1 : 0);
   define(plan, "POLLS_SHARED", request.polls_shared ? 1 : 0);
+  define(plan, "PUSHES", request.pushes ? 1 : 0);
+  define(plan, "EARLY", request.early ? 1 : 0);
   define(plan, "PUT", static_cast<int>(request.put));
   define(plan, "TRIGGER", request.launch_ranks > 1 ? 2 : request.trigger);
   define(plan, "MIN_BLOCKS", plan.blocks_per_sm);
@@ -149,9 +165,11 @@ void check_request(const PlanRequest& request) {
   if (request.launch_ranks != 1 && request.launch_ranks != request.shape.ranks)
     base::bad_argument("launch_ranks", request.launch_ranks, fmt::format("1 or {}", request.shape.ranks));
   if (request.mode == Mode::twoshot && !protocol::allows_twoshot(request.shape))
-    base::bad_argument("latent", request.shape.latent, protocol::rule_text(protocol::ShapeRule::latent_twoshot).accepted);
+    base::bad_argument("latent", request.shape.latent,
+                       protocol::rule_text(protocol::ShapeRule::latent_twoshot).accepted);
   if (request.mode == Mode::front_poll && request.batch > request.shape.poll_capacity)
-    base::bad_argument("batch", request.batch, fmt::format("1 to the polling capacity, {}", request.shape.poll_capacity));
+    base::bad_argument("batch", request.batch,
+                       fmt::format("1 to the polling capacity, {}", request.shape.poll_capacity));
 }
 
 }  // namespace
@@ -199,7 +217,8 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
   const Fit fit = is_loopback ? fit_loopback(request, device, bucket) : fit_alone(request, device, bucket);
   if (fit.blocks_per_sm == 0)
     base::fail(Code::unsupported,
-               "no geometry of {} for L = {}, {} ranks a launch, fits {} bytes of shared memory a block of {}: use a smaller "
+               "no geometry of {} for L = {}, {} ranks a launch, fits {} bytes of shared memory a block of "
+               "{}: use a smaller "
                "latent size or fewer ranks a launch",
                plan.entry, request.shape.latent, request.launch_ranks, device.shared_per_block, device.arch);
   plan.geometry = fit.geometry;
@@ -209,18 +228,21 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
     plan.shared_bytes = fit.shared.bytes;
     plan.blocks_per_sm = fit.blocks_per_sm;
   } else {
-    plan.threads = kPlainThreads;
     plan.blocks_per_sm = 2;
+    plan.grid = plain_blocks(request, device, bucket);
+    define(plan, "PLAIN_BLOCKS", plan.grid);
+    plan.grid *= request.launch_ranks;
   }
   define_all(plan, request, is_tail && bucket == request.batch && bucket <= 8);
   return plan;
 }
 
 std::string KernelPlan::text() const {
-  return fmt::format("{} up to B = {}: {} blocks of {} threads in clusters of {}, {} rows x {} stages x {} tokens, {} bytes "
-                     "shared, {} a SM{}",
-                     entry, max_batch, grid, threads, cluster, geometry.row_block, geometry.stages, geometry.tile,
-                     shared_bytes, blocks_per_sm, cooperative ? ", cooperative" : "");
+  return fmt::format(
+      "{} up to B = {}: {} blocks of {} threads in clusters of {}, {} rows x {} stages x {} tokens, {} bytes "
+      "shared, {} a SM{}",
+      entry, max_batch, grid, threads, cluster, geometry.row_block, geometry.stages, geometry.tile,
+      shared_bytes, blocks_per_sm, cooperative ? ", cooperative" : "");
 }
 
 std::vector<PlanRequest> default_table(PutBy put) {

@@ -17,10 +17,10 @@ const char* kind_name(Kind kind);
 
 /// What a plan asks of a device.
 struct DeviceShape {
-  std::string arch;            ///< "sm_90a"
+  std::string arch;  ///< "sm_90a"
   int num_sms = 0;
-  int max_cluster = 16;        ///< blocks of the largest cluster
-  int resident_clusters = 7;   ///< largest clusters that are resident together at one block an SM
+  int max_cluster = 16;       ///< blocks of the largest cluster
+  int resident_clusters = 7;  ///< largest clusters that are resident together at one block an SM
   std::size_t shared_per_block = 0;
   std::size_t shared_per_sm = 0;
   std::size_t shared_reserved = 1024;  ///< the system's own, a block
@@ -43,9 +43,12 @@ struct PlanRequest {
   bool residual = false;
   bool shares_reduced = false;
   bool polls_shared = false;
+  bool pushes = false;  ///< publish: sends the shared shards and the header as well
+  bool early = false;   ///< wave: starts before its predecessor is complete
   PutBy put = PutBy::peers;
   int launch_ranks = 1;  ///< T in loopback
-  int trigger = 1;       ///< 0 at entry, 1 after the polls, 2 none
+  int trigger =
+      1;  ///< MOETAIL_TRIGGER's numbers: 0 at entry, 1 after the polls, 2 none, 3 after the publication, 4 after the errands
 };
 
 /// One kernel and its launch.
@@ -55,12 +58,12 @@ struct KernelPlan {
   std::string source;                ///< the unit's text: one include
   std::vector<std::string> defines;  ///< NAME=VALUE
   Geometry geometry;
-  int max_batch = 1;      ///< the bucket: every batch up to it runs this kernel
-  int grid = 1;           ///< blocks
-  int cluster = 1;        ///< blocks a cluster
+  int max_batch = 1;  ///< the bucket: every batch up to it runs this kernel
+  int grid = 1;       ///< blocks
+  int cluster = 1;    ///< blocks a cluster
   int threads = kThreads;
   std::size_t shared_bytes = 0;  ///< dynamic, a block
-  int blocks_per_sm = 1;  ///< that have to fit: with a successor's beside it, 2
+  int blocks_per_sm = 1;         ///< that have to fit: with a successor's beside it, 2
   bool cooperative = false;
   bool dependent = true;
 

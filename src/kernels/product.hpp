@@ -4,14 +4,15 @@
 #pragma once
 
 #include "device/matrix.hpp"
-#include "kernels/weights.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/weights.hpp"
 
 namespace moetail::kernels {
 
-inline constexpr i32 kRowGroups = kGeometry.row_block / 16;
-static_assert(kComputeWarps % kRowGroups == 0, "row_block is 16, 32, 64 or 128: every compute warp has one m16 tile");
-inline constexpr i32 kTokenGroups = kComputeWarps / kRowGroups;  ///< warps that share a m16 tile, and divide the tokens
+static_assert(kComputeWarps % kRowGroups == 0,
+              "row_block is 16, 32, 64 or 128: every compute warp has one m16 tile");
+inline constexpr i32 kTokenGroups =
+    kComputeWarps / kRowGroups;  ///< warps that share a m16 tile, and divide the tokens
 inline constexpr i32 kTokenTiles = kCut.padded_tile / 8;
 // n8 tiles go in pairs, whose four values a lane sends as one piece of 16 bytes; a warp has up to four pairs in registers.
 inline constexpr i32 kTilePairs = kTokenTiles / 2;
@@ -71,7 +72,8 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) 
   const u32 lane = static_cast<u32>(tail.lane);
   Addresses from;
   from.weights = tail.shared_address + kShared.weights +
-                 (static_cast<u32>(stage * kGeometry.row_block + row_group * 16) + lane % 16) * kCut.pitch + lane / 16 * 16;
+                 (static_cast<u32>(stage * kGeometry.row_block + row_group * 16) + lane % 16) * kCut.pitch +
+                 lane / 16 * 16;
   from.operand = tail.shared_address + kShared.operand + lane % 8 * kCut.pitch + lane / 8 * 16;
   // This lane's two rows of the row block, and where they go.
   u32 to[2], barrier[2];
@@ -108,8 +110,9 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) 
       if (failed) spoil(tile);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        device::store_async(to[half] + static_cast<u32>(pair) * 64 + lane % 4 * 16, barrier[half], tile[0].value[2 * half],
-                            tile[0].value[2 * half + 1], tile[1].value[2 * half], tile[1].value[2 * half + 1]);
+        device::store_async(to[half] + static_cast<u32>(pair) * 64 + lane % 4 * 16, barrier[half],
+                            tile[0].value[2 * half], tile[0].value[2 * half + 1], tile[1].value[2 * half],
+                            tile[1].value[2 * half + 1]);
     }
   }
 }
@@ -129,7 +132,8 @@ MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
     for (int step = 4; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
     if (failed) sum = __uint_as_float(0x7FFFFFFFu);
     if (token >= kGeometry.tile) continue;
-    const u32 local = tail.shared_address + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
+    const u32 local =
+        tail.shared_address + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
 #pragma unroll
     for (i32 block = part; block < kGeometry.slices; block += 8)
       device::store_async(device::address_in_block(local, static_cast<u32>(block)),

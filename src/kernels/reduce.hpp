@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/deliver.hpp"
+#include "kernels/weights.hpp"
 
 namespace moetail::kernels {
 
@@ -41,8 +42,8 @@ MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, 
 
 /// Makes eight columns of x the operand's, and leaves the sum of their squares.
 MOETAIL_DEVICE void set_operand(const Tail& tail, i32 tile_token, i32 line, const device::Columns& x) {
-  const device::Columns gamma = device::columns_of(
-      *tail.at<Line>(kShared.gamma + static_cast<u32>(line) * protocol::kLineBytes));
+  const device::Columns gamma =
+      device::columns_of(*tail.at<Line>(kShared.gamma + static_cast<u32>(line) * protocol::kLineBytes));
   device::Columns scaled;
   float squares = 0.0f;
 #pragma unroll
@@ -64,9 +65,10 @@ MOETAIL_DEVICE i32 tokens_of(const Tail& tail, i32 tile) {
 
 /// Compute warps: a line a thread, every rank's latent of it. False after a fault.
 MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
-  const i32 lines = tail.slice_lines(), count = tokens_of(tail, tile) * lines;
-  for (i32 i = tail.thread; i < count; i += kComputeWarps * 32) {
-    const i32 tile_token = i / lines, line = i % lines;
+  const u32 lines = static_cast<u32>(tail.slice_lines()),
+            count = static_cast<u32>(tokens_of(tail, tile)) * lines;
+  for (u32 i = static_cast<u32>(tail.thread); i < count; i += kComputeWarps * 32) {
+    const i32 tile_token = static_cast<i32>(i / lines), line = static_cast<i32>(i % lines);
     device::Columns x;
     if (!sum_ranks<Region::latent>(tail, Site::latent_poll, tile * kGeometry.tile + tile_token,
                                    tail.slice_begin() + line, x))
@@ -76,16 +78,132 @@ MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
   return true;
 }
 
+/// This block's share of its K slice's lines, summed over ranks once and handed to the rank's other clusters. False after a fault.
+MOETAIL_DEVICE bool share_latents(const Tail& tail) {
+  const u32 lines = static_cast<u32>(tail.slice_lines());
+  const Part part =
+      part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
+  for (u32 i = part.begin + static_cast<u32>(tail.thread); i < part.end; i += kThreads) {
+    const i32 token = static_cast<i32>(i / lines), line = tail.slice_begin() + static_cast<i32>(i % lines);
+    device::Columns x;
+    if (!sum_ranks<Region::latent>(tail, Site::latent_poll, token, line, x)) return false;
+    Line* to = tail.view.mine<Line, Region::reduced>(tail.slot, 0, token) + 2 * line;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Line bits;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) bits.word[j] = __float_as_uint(x.value[4 * half + j]);
+      // An fp32 NaN may carry any payload; the sentinel's is one of them.
+      device::store_relaxed_sys(to + half, protocol::cleaned(bits));
+    }
+  }
+  return true;
+}
+
+/// Two-shot: this block's share of the column chunk that this rank owns, summed over ranks, rounded once and handed to every rank.
+/// False after a fault.
+MOETAIL_DEVICE bool sum_own_chunk(const Tail& tail) {
+  constexpr u32 kChunkLines = static_cast<u32>(kLatentLines / kRanks);
+  const Part part =
+      part_of(static_cast<u32>(tail.batch) * kChunkLines, static_cast<u32>(tail.block()), kBlocks);
+  for (u32 i = part.begin + static_cast<u32>(tail.thread); i < part.end; i += kThreads) {
+    const i32 token = static_cast<i32>(i / kChunkLines), line = static_cast<i32>(i % kChunkLines);
+    device::Columns x;
+    if (!sum_ranks<Region::recv>(tail, Site::twoshot_sum, token, line, x)) return false;
+    put(tail.args,
+        place<Region::gather>(tail.slot, 0, token) +
+            static_cast<u64>(tail.args.rank * static_cast<i32>(kChunkLines) + line) * protocol::kLineBytes,
+        device::pack_line(x));
+  }
+  return true;
+}
+
+// Lines of summed rows that a thread has in flight.
+inline constexpr i32 kSummedInFlight = kMaxBatch <= 8 ? 1 : 4;
+
+/// Compute warps: rows that were summed elsewhere, out of `reduced` (two lines for eight columns) or `gather`. False after a fault.
+template <Region kRegion>
+MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
+  constexpr bool kIsReduced = kRegion == Region::reduced;
+  constexpr i32 kEach = kIsReduced ? 2 : 1;
+  const u32 lines = static_cast<u32>(tail.slice_lines()),
+            count = static_cast<u32>(tokens_of(tail, tile)) * lines;
+  for (u32 base = static_cast<u32>(tail.thread); base < count; base += kSummedInFlight * kComputeWarps * 32) {
+    Line got[kSummedInFlight][kEach];
+    const Line* from[kSummedInFlight];
+    Waiter waiter = tail.waiter();
+    Spot spot{kIsReduced ? Site::reduced_poll : Site::gather_poll, tail.args.rank};
+#pragma unroll
+    for (int u = 0; u < kSummedInFlight; ++u) {
+      // Past the end the last item is taken again: nothing of it is used.
+      const u32 i = base + u * kComputeWarps * 32 < count ? base + u * kComputeWarps * 32 : base;
+      from[u] =
+          tail.view.mine<Line, kRegion>(tail.slot, 0, tile * kGeometry.tile + static_cast<i32>(i / lines)) +
+          kEach * (tail.slice_begin() + static_cast<i32>(i % lines));
+    }
+    const bool there = protocol::wait_until(waiter, spot, [&](Spot& where) {
+#pragma unroll
+      for (int u = 0; u < kSummedInFlight; ++u)
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) got[u][j] = device::load_relaxed_sys(from[u] + j);
+      int missing = 0;
+#pragma unroll
+      for (int u = 0; u < kSummedInFlight; ++u)
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) missing += protocol::has_empty(got[u][j]) ? 1 : 0;
+      if (missing != 0) {
+        const i32 line = tail.slice_begin() + static_cast<i32>(base % lines);
+        where.token = tile * kGeometry.tile + static_cast<i32>(base / lines);
+        if constexpr (!kIsReduced) where.peer = line / (kLatentLines / kRanks);
+      }
+      return missing;
+    });
+    if (!there) return false;
+#pragma unroll
+    for (int u = 0; u < kSummedInFlight; ++u) {
+      const u32 i = base + u * kComputeWarps * 32;
+      if (i >= count) break;
+      device::Columns x;
+      if constexpr (kIsReduced) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) x.value[j] = __uint_as_float(got[u][j / 4].word[j % 4]);
+      } else {
+        x = device::columns_of(got[u][0]);
+      }
+      set_operand(tail, static_cast<i32>(i / lines), static_cast<i32>(i % lines), x);
+    }
+  }
+  return true;
+}
+
+/// What makes rows ready that reduce_tile takes, once a call.
+MOETAIL_DEVICE bool prepare_rows(const Tail& tail) {
+  if constexpr (kMode == Mode::twoshot) return sum_own_chunk(tail);
+  if constexpr (kShares) return share_latents(tail);
+  return true;
+}
+
+/// Compute warps: the operand of a token tile, by the way of this kernel's mode.
+MOETAIL_DEVICE bool reduce_tile(const Tail& tail, i32 tile) {
+  if constexpr (kMode == Mode::twoshot)
+    return take_summed<Region::gather>(tail, tile);
+  else if constexpr (kShares)
+    return take_summed<Region::reduced>(tail, tile);
+  else
+    return reduce_latents(tail, tile);
+}
+
 /// First row of the shard that this block finishes in row block `row_block`.
 MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
   return row_block * kGeometry.row_block + tail.slice * kCut.owner_rows;
 }
 
-/// One warp, a token a lane: the shared partials of this block's rows, summed in rank order. False after a fault.
+/// A token a thread, the ninth warp's lanes first: the shared partials of this block's rows, summed in rank order. False after a
+/// fault.
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
   const i32 row = owned_row(tail, row_block);
   if (row >= kShape.shard()) return true;
-  for (i32 token = tail.lane; token < tokens_of(tail, tile); token += 32) {
+  for (i32 token = kThreads - 1 - tail.thread; token < tokens_of(tail, tile); token += kThreads) {
     device::Columns sum;
     if (!sum_ranks<Region::shared>(tail, Site::shared_poll, tile * kGeometry.tile + token,
                                    row / protocol::kLineColumns, sum))
@@ -97,6 +215,12 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
       if (kCut.owner_rows == 8 || (i >= first && i < first + kCut.owner_rows)) to[i - first] = sum.value[i];
   }
   return true;
+}
+
+/// The polls of an iteration. False after a fault.
+MOETAIL_DEVICE bool reduce_iteration(const Tail& tail, const Iteration& it) {
+  if (tail.warp < kComputeWarps && is_first_of_tile(tail, it) && !reduce_tile(tail, it.tile)) return false;
+  return reduce_shared(tail, it.tile, it.row_block);
 }
 
 }  // namespace moetail::kernels

@@ -55,8 +55,8 @@ MOETAIL_COLD void raise_fault(const RankArgs& args, u64 epoch, FaultKind kind, S
   args.fault->record = record;
   device::store_release_sys(&args.fault->state, FaultCell::kWritten);
   for (int i = 1; i < kRanks; ++i)
-    device::compare_swap_acq_rel_sys(view.at<u64>((args.rank + i) % kRanks, kControlOffset<Control::poison>), 0,
-                                     blamed);
+    device::compare_swap_acq_rel_sys(view.at<u64>((args.rank + i) % kRanks, kControlOffset<Control::poison>),
+                                     0, blamed);
 }
 
 /// One look around of a wait that has lasted `elapsed_ns`.

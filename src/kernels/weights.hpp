@@ -10,8 +10,8 @@ namespace moetail::kernels {
 inline constexpr i32 kMaxRowBlocks = (kCut.row_blocks + kGeometry.clusters - 1) / kGeometry.clusters;
 inline constexpr bool kWeightsAreResident = kMaxRowBlocks <= kGeometry.stages;
 inline constexpr bool kSliceIsPadded = !kSlicesAreEqual || kCut.padded_columns != 8 * kCut.slice_lines;
-static_assert(kGeometry.clusters <= kCut.row_blocks, "a cluster needs a row block: use fewer clusters or a smaller row_block");
-static_assert(kGeometry.row_block <= kThreads, "a thread copies a row");
+static_assert(kGeometry.clusters <= kCut.row_blocks,
+              "a cluster needs a row block: use fewer clusters or a smaller row_block");
 
 /// Iteration `index` of a tail: tile index / n, row block index % n, where n is the number of this cluster's row blocks.
 struct Iteration {
@@ -30,22 +30,30 @@ MOETAIL_DEVICE bool is_first_of_tile(const Tail& tail, const Iteration& it) {
   return kMaxRowBlocks == 1 || it.row_block == tail.cluster;
 }
 
-/// Starts the copies of iteration `index`'s weights into its stage, a row a thread. All threads; the stage is free.
+/// Starts the copies of iteration `index`'s weights into its stage, which is free. A thread's copies queue up at 60 clocks each, so
+/// all warps take an equal number of rows, the first apart, which has expert rows to load.
 MOETAIL_DEVICE void fetch_weights(const Tail& tail, i32 index) {
+  constexpr i32 kWarpRows = kGeometry.row_block / kComputeWarps;
+  if (tail.warp == 0 || tail.lane >= kWarpRows) return;
   const Iteration it = iteration_of(tail, index);
+  const i32 row = (tail.warp - 1) * kWarpRows + tail.lane;
   const i32 first_row = it.row_block * kGeometry.row_block;
-  const i32 left = kShape.shard() - first_row;
-  const i32 rows = left < kGeometry.row_block ? left : kGeometry.row_block;
   const u32 row_bytes = static_cast<u32>(tail.slice_lines()) * protocol::kLineBytes;
-  const u32 barrier = tail.stage_barrier(it.stage);
-  if (tail.thread == 0) device::expect_bytes(barrier, static_cast<u32>(rows) * row_bytes);
-  if (tail.thread < rows && row_bytes != 0) {
-    const u16* from = tail.args.call.shard + static_cast<u64>(first_row + tail.thread) * kShape.latent +
-                      tail.slice_begin() * protocol::kLineColumns;
-    const u32 to = tail.shared_address + kShared.weights +
-                   static_cast<u32>((it.stage * kGeometry.row_block + tail.thread) * kCut.pitch);
-    device::copy_bulk_async(to, from, row_bytes, barrier);
+  const u32 barrier = tail.weights_barrier(it.stage, row / 16);
+  if (row % 16 == 0) {
+    const i32 left = kShape.shard() - first_row - row;
+    device::expect_bytes(barrier, static_cast<u32>(left < 0 ? 0 : left < 16 ? left : 16) * row_bytes);
   }
+  if (first_row + row >= kShape.shard() || row_bytes == 0) return;
+  const u16* from = tail.args.call.shard + static_cast<u64>(first_row + row) * kShape.latent +
+                    tail.slice_begin() * protocol::kLineColumns;
+  const u32 to = tail.shared_address + kShared.weights +
+                 static_cast<u32>((it.stage * kGeometry.row_block + row) * kCut.pitch);
+#ifdef MOETAIL_NOHINT
+  device::copy_bulk_async(to, from, row_bytes, barrier);
+#else
+  device::copy_bulk_async(to, from, row_bytes, barrier, device::evict_first_policy());
+#endif
 }
 
 /// Columns that pad a slice to whole k16 steps hold zeros in weights and operand: 0 times what memory happened to hold may be NaN.
@@ -66,18 +74,17 @@ MOETAIL_DEVICE void clear_padding(const Tail& tail) {
 /// Everything a block does before the dependency wait: it touches constants only.
 MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
   if (tail.thread == 0) {
-    for (i32 i = 0; i < kGeometry.stages + 2; ++i) device::init_barrier(tail.stage_barrier(i));
+    for (i32 i = 0; i < kGeometry.stages * kRowGroups + 2; ++i)
+      device::init_barrier(tail.weights_barrier(0, i));
     device::fence_barrier_init();
     device::expect_bytes(tail.exchange_barrier(), exchange_bytes(kCut, kGeometry));
-    *tail.failed() = 0;
+    *tail.failed = 0;
   }
   clear_padding(tail);
   __syncthreads();
   // Waited for just before the first store into another block: until then the others may not have started.
   device::arrive_cluster_relaxed();
-  const i32 loads = kWeightsAreResident ? tail.num_row_blocks() : num_iterations;
   if (tail.thread == kThreads - 1) {
-    // Behind a barrier of its own: it is needed before the weights are.
     const u32 bytes = static_cast<u32>(tail.slice_lines()) * protocol::kLineBytes;
     device::expect_bytes(tail.gamma_barrier(), bytes);
     if (bytes != 0)
@@ -85,9 +92,11 @@ MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
                               tail.args.call.norm + tail.slice_begin() * protocol::kLineColumns, bytes,
                               tail.gamma_barrier());
   }
+  const i32 loads = kWeightsAreResident ? tail.num_row_blocks() : num_iterations;
 #pragma unroll
   for (i32 i = 0; i < kGeometry.stages; ++i)
     if (i < loads) fetch_weights(tail, i);
+  touch_arguments(tail);
 }
 
 /// After the last use of iteration `index`'s stage by any thread of the block.

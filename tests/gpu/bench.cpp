@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replay timing: 93 layers with weights of their own in one graph, launches chained by dependent launch, expert rows in L2.
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "tests/gpu/rig.hpp"
@@ -10,41 +11,49 @@ namespace {
 
 constexpr int kLayers = 93;
 constexpr int kReplays = 20;
-constexpr int kRowCopies = 4;  // rotating, so that rows come from L2 and not from L1
+// Copies of the expert rows that layers take in turns. Two: what lies between two uses of a copy, the weights of two layers, stays
+// far below the L2, where an expert kernel has just written its rows.
+constexpr int kRowCopies = 2;
 
 struct Timing {
   double median_us = 0, least_us = 0;
 };
 
-/// Mean over blocks of the marks of an experiment (-DMOETAIL_MARKS=1), in SM clocks since the block's entry, and when the blocks
-/// entered and left by the global clock.
+/// Clock marks of an experiment (-DMOETAIL_MARKS=mask) of the last three layers, in SM clocks since the first of them passed its
+/// dependency wait on the same SM: mean over SMs.
 void print_marks(const Gpu& gpu, const cuda::DeviceMemory& marks, int blocks) {
-  std::vector<u64> values(static_cast<std::size_t>(blocks) * 3 * 16 * 2);
+  constexpr std::size_t kLayerWords = (1 << 20) / 8;
+  std::vector<u64> values(3 * kLayerWords);
   gpu.stream->copy(values.data(), marks.address(), values.size() * 8);
   gpu.stream->synchronize();
-  u64 first = ~u64{0};
-  for (int b = 0; b < blocks; ++b) first = std::min(first, values[static_cast<std::size_t>(b) * 96 + 1]);
-  for (int w = 0; w < 3; ++w) {
-    fmt::print("  warp {}:", w == 0 ? 0 : w + 6);
-    for (int n = 1; n < 13; ++n) {
-      double sum = 0, most = 0, late = 0;
-      for (int b = 0; b < blocks; ++b) {
-        const u64* at = values.data() + (static_cast<std::size_t>(b) * 3 + static_cast<std::size_t>(w)) * 32;
-        const double clocks = static_cast<double>(at[2 * n] - at[0]);
-        sum += clocks / blocks;
-        most = std::max(most, clocks);
-        late = std::max(late, static_cast<double>(at[2 * n + 1]) - static_cast<double>(first));
+  std::map<u64, double> origin;
+  for (int layer = 0; layer < 3; ++layer)
+    for (int w = 0; w < 3; ++w) {
+      fmt::print("  layer {} warp {}:", layer, w == 0 ? 0 : w + 6);
+      for (int n = 0; n < 13; ++n) {
+        double sum = 0, most = 0;
+        int count = 0;
+        for (int b = 0; b < blocks; ++b) {
+          const u64* at = values.data() + layer * kLayerWords +
+                          (static_cast<std::size_t>(b) * 3 + static_cast<std::size_t>(w)) * 32 + 2 * n;
+          if (layer == 0 && w == 0 && n == 0) origin[at[5]] = static_cast<double>(at[4]);
+          if (at[0] == 0 || origin.count(at[1]) == 0) continue;
+          const double clocks = static_cast<double>(at[0]) - origin[at[1]];
+          sum += clocks;
+          most = std::max(most, clocks);
+          ++count;
+        }
+        if (count > 0) fmt::print(" {}:{:.0f}/{:.0f}", n, sum / count, most);
       }
-      fmt::print(" {}:{:.0f}/{:.0f}/{:.0f}ns", n, sum, most, late);
+      fmt::print("\n");
     }
-    fmt::print("\n");
-  }
 }
 
-Timing time_front(const Gpu& gpu, const Shape& shape, const Call& call) {
+Timing time_call(const Gpu& gpu, const Shape& shape, const Call& call) {
   Rig rig(gpu, shape, World::replay);
   auto inputs = rig.upload(call);
-  cuda::DeviceMemory marks(gpu.context, 1 << 20);
+  cuda::DeviceMemory marks(gpu.context, 3 << 20);
+  gpu.stream->fill(marks.address(), 0, marks.bytes() / 4);
   inputs.ranks[0].destination = marks.as<u16>();
   rig.fill_peers(call, inputs);
   rig.check(call, inputs);
@@ -52,14 +61,18 @@ Timing time_front(const Gpu& gpu, const Shape& shape, const Call& call) {
   const std::size_t rows_bytes = static_cast<std::size_t>(call.batch) * shape.top_k * shape.latent * 2;
   cuda::DeviceMemory weights(gpu.context, shard_bytes * kLayers), rows(gpu.context, rows_bytes * kRowCopies);
   for (int i = 0; i < kLayers; ++i)
-    gpu.stream->copy(weights.address() + i * shard_bytes, static_cast<const void*>(rig.shard(0)), shard_bytes);
+    gpu.stream->copy(weights.address() + i * shard_bytes, static_cast<const void*>(rig.shard(0)),
+                     shard_bytes);
   for (int i = 0; i < kRowCopies; ++i)
-    gpu.stream->copy(rows.address() + i * rows_bytes, static_cast<const void*>(inputs.ranks[0].rows), rows_bytes);
+    gpu.stream->copy(rows.address() + i * rows_bytes, static_cast<const void*>(inputs.ranks[0].rows),
+                     rows_bytes);
   gpu.stream->synchronize();
   gpu.stream->begin_capture();
-  for (int i = 0; i < kLayers; ++i)
-    rig.launch(call, inputs, kernels::Kind::front, weights.as<u16>() + i * (shard_bytes / 2),
-               rows.as<u16>() + static_cast<std::size_t>(i % kRowCopies) * (rows_bytes / 2));
+  for (int i = 0; i < kLayers; ++i) {
+    inputs.ranks[0].destination = marks.as<u16>() + static_cast<std::size_t>(i % 3) * (1 << 19);
+    rig.enqueue(call, inputs, weights.as<u16>() + (std::getenv("SAMEW") ? 0 : i) * (shard_bytes / 2),
+                rows.as<u16>() + static_cast<std::size_t>(i % kRowCopies) * (rows_bytes / 2));
+  }
   const cuda::Graph graph = gpu.stream->end_capture();
   const cuda::GraphExec exec(graph);
   exec.upload(*gpu.stream);
@@ -96,18 +109,29 @@ bool run_bench(Gpu& gpu, const std::vector<std::string>& words) {
   for (const int ranks : {8, 16, 4, 2, 1})
     for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128}) {
       if (ranks != 8 && batch != 1 && batch != 8) continue;
-      if (!batches.empty() && (ranks != 8 || std::find(batches.begin(), batches.end(), batch) == batches.end())) continue;
+      if (!batches.empty() &&
+          (ranks != 8 || std::find(batches.begin(), batches.end(), batch) == batches.end()))
+        continue;
       Shape shape;
       shape.ranks = ranks;
       Call call;
       call.batch = batch;
       call.put = kernels::PutBy::own;
       try {
-        const Timing own = time_front(gpu, shape, call);
+        for (const auto& word : words) {
+          if (word == "publish" || word == "share") call.mode = Mode::publish;
+          if (word == "twoshot") call.mode = Mode::twoshot;
+          if (word == "share" || word == "fshare") call.shares_reduced = true;
+        }
+        const Timing own = time_call(gpu, shape, call);
+        if (std::getenv("QUICK")) {
+          fmt::print("T {:2} B {:3}: {:6.2f} ({:6.2f})\n", ranks, batch, own.median_us, own.least_us);
+          continue;
+        }
         call.put = kernels::PutBy::peers;
-        const Timing peers = time_front(gpu, shape, call);
-        fmt::print("T {:2} B {:3}: multicast put {:6.2f} ({:6.2f}), unicast put {:6.2f} ({:6.2f})\n", ranks, batch, own.median_us,
-                   own.least_us, peers.median_us, peers.least_us);
+        const Timing peers = time_call(gpu, shape, call);
+        fmt::print("T {:2} B {:3}: multicast put {:6.2f} ({:6.2f}), unicast put {:6.2f} ({:6.2f})\n", ranks,
+                   batch, own.median_us, own.least_us, peers.median_us, peers.least_us);
       } catch (const std::exception& error) {
         fine = false;
         fmt::print("T {:2} B {:3}: no time, the check failed: {}\n", ranks, batch, error.what());

@@ -32,7 +32,8 @@ void missing_rank(const Gpu& gpu) {
   const auto fault = rig.boxes().front().fault();
   require(fault.has_value(), "no fault after {:.3f} s", first);
   require(fault->kind == FaultKind::deadline, "kind {}", fault_kind_name(fault->kind));
-  require(fault->rank == 2 && fault->peer >= 0 && fault->peer != 2, "rank {}, peer {}", fault->rank, fault->peer);
+  require(fault->rank == 2 && fault->peer >= 0 && fault->peer != 2, "rank {}, peer {}", fault->rank,
+          fault->peer);
   require(first > 0.19 && first < 1.0, "the deadline of 0.2 s ended after {:.3f} s", first);
   begin = Clock::now();
   for (int i = 0; i < 92; ++i) rig.launch(call, inputs, kernels::Kind::front);
@@ -55,16 +56,20 @@ void map_index(const Gpu& gpu) {
   const auto entries = inputs.host.arrays[1].map;
   auto spoilt = entries;
   spoilt[20] = inputs.ranks[1].num_rows;
-  gpu.stream->copy(reinterpret_cast<cuda::abi::DevicePtr>(inputs.ranks[1].map), spoilt.data(), spoilt.size() * 4);
+  gpu.stream->copy(reinterpret_cast<cuda::abi::DevicePtr>(inputs.ranks[1].map), spoilt.data(),
+                   spoilt.size() * 4);
   rig.launch(call, inputs, kernels::Kind::front);
   gpu.stream->synchronize();
   const auto fault = rig.boxes()[1].fault(), other = rig.boxes()[0].fault();
   require(fault.has_value() && fault->kind == FaultKind::map_index, "rank 1 has no map fault");
   require(fault->token == 1 && fault->k == 4, "token {}, k {}", fault->token, fault->k);
-  require(fault->seen == static_cast<u64>(inputs.ranks[1].num_rows) && fault->expected == fault->seen, "seen {}", fault->seen);
-  require(other.has_value() && other->kind == FaultKind::poisoned && other->peer == 1, "rank 0 does not blame rank 1");
+  require(fault->seen == static_cast<u64>(inputs.ranks[1].num_rows) && fault->expected == fault->seen,
+          "seen {}", fault->seen);
+  require(other.has_value() && other->kind == FaultKind::poisoned && other->peer == 1,
+          "rank 0 does not blame rank 1");
   rig.arm_all();
-  gpu.stream->copy(reinterpret_cast<cuda::abi::DevicePtr>(inputs.ranks[1].map), entries.data(), entries.size() * 4);
+  gpu.stream->copy(reinterpret_cast<cuda::abi::DevicePtr>(inputs.ranks[1].map), entries.data(),
+                   entries.size() * 4);
   rig.check(call, inputs);
 }
 

@@ -61,7 +61,11 @@ void forms(const Gpu& gpu) {
 }
 
 void odd_shapes(const Gpu& gpu) {
-  const Shape shapes[] = {{64, 8, 1, 1, 4, 2}, {80, 24, 2, 3, 9, 2}, {1056, 136, 4, 6, 40, 4}, {2112, 1000, 8, 64, 20, 4}, {512, 520, 16, 7, 17, 1}};
+  const Shape shapes[] = {{64, 8, 1, 1, 4, 2},
+                          {80, 24, 2, 3, 9, 2},
+                          {1056, 136, 4, 6, 40, 4},
+                          {2112, 1000, 8, 64, 20, 4},
+                          {512, 520, 16, 7, 17, 1}};
   for (const auto& shape : shapes) {
     Rig rig(gpu, shape, World::loopback);
     for (const int batch : {1, 3, shape.capacity})
@@ -73,8 +77,8 @@ void odd_shapes(const Gpu& gpu) {
         try {
           rig.check(call);
         } catch (const Failure& failure) {
-          throw Failure(fmt::format("H {} L {} T {} K {} B {}: {}", shape.hidden, shape.latent, shape.ranks, shape.top_k, batch,
-                                    failure.what()));
+          throw Failure(fmt::format("H {} L {} T {} K {} B {}: {}", shape.hidden, shape.latent, shape.ranks,
+                                    shape.top_k, batch, failure.what()));
         }
       }
   }
@@ -83,16 +87,46 @@ void odd_shapes(const Gpu& gpu) {
 }  // namespace
 
 std::vector<Case> front_cases() {
-  return {{"front.loopback.t1", [](const Gpu& gpu) { loopback(gpu, 1, {1, 2, 8, 16, 3, 128}); }},
-          {"front.loopback.t2", [](const Gpu& gpu) { loopback(gpu, 2, {1, 4, 33, 2}); }},
-          {"front.loopback.t4", [](const Gpu& gpu) { loopback(gpu, 4, {1, 7, 64, 2}); }},
-          {"front.loopback.t8", [](const Gpu& gpu) { loopback(gpu, 8, {1, 2, 3, 4, 8, 16, 32, 64, 128, 5, 1, 100, 1}); }},
-          {"front.loopback.t16", [](const Gpu& gpu) { loopback(gpu, 16, {1, 2, 8, 31, 1, 128}); }},
-          {"front.replay.t8", [](const Gpu& gpu) { replay(gpu, 8, 0, {1, 2, 3, 4, 8, 16, 32, 64, 128}); }},
-          {"front.replay.t8.rank5", [](const Gpu& gpu) { replay(gpu, 8, 5, {1, 8}); }},
-          {"front.replay.t16", [](const Gpu& gpu) { replay(gpu, 16, 3, {1, 8}); }},
-          {"front.replay.t2", [](const Gpu& gpu) { replay(gpu, 2, 1, {1, 8}); }},
-          {"front.replay.t1", [](const Gpu& gpu) { replay(gpu, 1, 0, {1, 8}); }},
+  return {{"front.loopback.t1",
+           [](const Gpu& gpu) {
+             loopback(gpu, 1, {1, 2, 8, 16, 3, 128});
+           }},
+          {"front.loopback.t2",
+           [](const Gpu& gpu) {
+             loopback(gpu, 2, {1, 4, 33, 2});
+           }},
+          {"front.loopback.t4",
+           [](const Gpu& gpu) {
+             loopback(gpu, 4, {1, 7, 64, 2});
+           }},
+          {"front.loopback.t8",
+           [](const Gpu& gpu) {
+             loopback(gpu, 8, {1, 2, 3, 4, 8, 16, 32, 64, 128, 5, 1, 100, 1});
+           }},
+          {"front.loopback.t16",
+           [](const Gpu& gpu) {
+             loopback(gpu, 16, {1, 2, 8, 31, 1, 128});
+           }},
+          {"front.replay.t8",
+           [](const Gpu& gpu) {
+             replay(gpu, 8, 0, {1, 2, 3, 4, 8, 16, 32, 64, 128});
+           }},
+          {"front.replay.t8.rank5",
+           [](const Gpu& gpu) {
+             replay(gpu, 8, 5, {1, 8});
+           }},
+          {"front.replay.t16",
+           [](const Gpu& gpu) {
+             replay(gpu, 16, 3, {1, 8});
+           }},
+          {"front.replay.t2",
+           [](const Gpu& gpu) {
+             replay(gpu, 2, 1, {1, 8});
+           }},
+          {"front.replay.t1",
+           [](const Gpu& gpu) {
+             replay(gpu, 1, 0, {1, 8});
+           }},
           {"front.forms", forms},
           {"front.odd_shapes", odd_shapes}};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPU program: runs its cases (or those whose name holds one of the arguments), then `bench` where that is asked for. Ends with
 // "N passed, N failed".
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -18,11 +19,14 @@ int main(int argc, char** argv) {
   const bool only_bench = std::find(words.begin(), words.end(), "only") != words.end();
   std::vector<std::string> filters;
   for (const auto& word : words)
-    if (word != "bench" && word != "only" && word.rfind("-D", 0) != 0 && word[0] != 'B') filters.push_back(word);
+    if (word != "bench" && word != "only" && word != "publish" && word != "share" && word != "twoshot" &&
+        word != "fshare" && word.rfind("-D", 0) != 0 && word[0] != 'B')
+      filters.push_back(word);
   auto gpu = gpu::Gpu::open();
   fmt::print("{}, {} SMs\n", gpu.context->facts().name, gpu.context->facts().num_sms);
   int passed = 0, failed = 0;
   auto cases = gpu::front_cases();
+  for (auto& other : gpu::mode_cases()) cases.push_back(other);
   for (auto& other : gpu::fault_cases()) cases.push_back(other);
   for (const auto& test : cases) {
     bool wanted = filters.empty() && !only_bench;

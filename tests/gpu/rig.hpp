@@ -56,6 +56,8 @@ struct Call {
   WeightType weights = WeightType::bf16;
   bool residual = false;
   bool shares_reduced = false;
+  bool pushes =
+      true;  ///< publish and twoshot: the publishing kernel pushes too, else a launch of its own does
   kernels::PutBy put = kernels::PutBy::peers;
   int trigger = 1;
   u64 seed = 1;
@@ -82,9 +84,14 @@ class Rig {
   DeviceInputs upload(const Call& call) const;
   /// Replay: puts what the peers would publish into all three slots, and their headers. Once a batch and mode.
   void fill_peers(const Call& call, const DeviceInputs& inputs);
+  /// Rank `rank`'s partial [batch, L] as the contract sums it.
+  std::vector<u16> partial_of(const Call& call, const DeviceInputs& inputs, int rank) const;
   /// Enqueues one launch of `kind`. `shard`: another copy of this rank's weights; `rows`: another copy of the expert rows.
   void launch(const Call& call, const DeviceInputs& inputs, kernels::Kind kind, const u16* shard = nullptr,
-              const u16* rows = nullptr, int only_rank = -1);
+              const u16* rows = nullptr);
+  /// All launches of a call, up to its tail.
+  void enqueue(const Call& call, const DeviceInputs& inputs, const u16* shard = nullptr,
+               const u16* rows = nullptr);
   /// Rank `rank`'s output rows, [batch, H], and arms them again (the consumer's part).
   std::vector<u16> take(int rank, int batch);
   /// One call from inputs to rows, checked against the oracle and for equal bits on all ranks. Returns rank 0's rows.
@@ -97,6 +104,8 @@ class Rig {
   int replay_rank() const { return replay_rank_; }
 
  private:
+  /// Replay in two-shot mode: the peers' chunks of their partials, and the other owners' sums.
+  void fill_chunks(const Call& call, const DeviceInputs& inputs);
   kernels::RankArgs rank_args(int rank) const;
 
   const Gpu& gpu_;
@@ -115,6 +124,7 @@ struct Case {
   void (*run)(const Gpu&);
 };
 std::vector<Case> front_cases();
+std::vector<Case> mode_cases();
 std::vector<Case> fault_cases();
 /// Prints the table of replay timings; false where a check failed.
 bool run_bench(Gpu& gpu, const std::vector<std::string>& words);

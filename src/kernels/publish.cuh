@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// publish: finalizes this rank's rows and publishes the partial, as the experts' epilogue does in publish and twoshot mode; where it
+// is compiled to, it pushes too.
+#include "kernels/deliver.hpp"
+
+using namespace moetail::kernels;
+namespace device = moetail::device;
+
+extern "C" __global__ void __launch_bounds__(kThreads) moetail_publish(const __grid_constant__ Args args) {
+  __shared__ moetail::protocol::u32 words[kPlainWords];
+  Tail tail = make_plain(args, words);
+  touch_arguments(tail);
+  device::wait_for_predecessor();
+  // After the wait: a successor that starts early may read what this launch's own predecessors left.
+  device::trigger_dependents();
+  const auto part = part_of(static_cast<device::u32>(tail.batch * kLatentLines),
+                            static_cast<device::u32>(tail.cluster), kPlainBlocks);
+  if (part.begin == part.end) return;
+  const bool alive = publish_share<kThreads / 32, false>(tail, {0, kLatentLines, part});
+  if constexpr (kPushes) {
+    if (alive && tail.cluster == 0 && tail.warp == 0) publish_header(tail);
+    if (alive) push_shards(tail, tail.thread, tail.cluster, kPlainBlocks);
+  }
+}
