@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The verbs of the house. Each one sets up what it needs and is safe to repeat; `make help` lists them.
-# JOBS: compile jobs. ARGS: further flags of run and bench. WERROR=ON: warnings are errors. FUZZ_SECONDS: per target.
+# JOBS: compile jobs. ARGS: further flags of run, bench and the GPU program. WERROR=ON: warnings are errors. FUZZ_SECONDS: per target.
 JOBS ?= $(shell nproc)
 ARGS ?=
 WERROR ?= OFF
@@ -15,10 +15,10 @@ compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
 tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test bench lint format asan tsan trace fuzz clean
+.PHONY: help build run test bench lint format asan tsan trace fuzz gpu-build gpu-test gpu-bench clean
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
+	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
 
 build: ## the library and the tool moetail
 	@tools/setup.sh build
@@ -63,6 +63,23 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@$(call configure,fuzz)
 	@$(call compile,fuzz,--target fuzz_targets)
 	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
+
+# One file that needs nothing of ours beside it, so that it can be carried to a machine with a GPU and without packages.
+gpu_program := build/carry/gpu_test
+
+gpu-build: ## the program of the GPU tests and timings, in build/carry
+	@tools/setup.sh test
+	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
+	@$(call compile,cpu,--target gpu_test)
+	@mkdir -p $(dir $(gpu_program)) && strip -o $(gpu_program) $(build_dir)/bin/gpu_test
+
+gpu-test: ## every GPU test $(ARGS), with the program in build/carry if there is one
+	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
+	@tools/run_gpu.sh $(gpu_program) 480 gpu-test $(ARGS)
+
+gpu-bench: ## timings of the kernels on a GPU, likewise
+	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
+	@tools/run_gpu.sh $(gpu_program) 300 gpu-bench bench only $(ARGS)
 
 clean: ## remove everything that was built
 	@rm -rf build
