@@ -75,20 +75,18 @@ TEST_P(EngineFault, LaunchesOnAPoisonedBoxReturnAtOnce) {
   EXPECT_THROW(harness.world().synchronize(), Error);
   harness.set_hooks(nullptr);
 
-  cpu::TailCall call;
+  engine::TailCall call;
   call.mode = GetParam().mode;
   call.batch = GetParam().batch;
   call.shares_reduced = GetParam().batch >= 4;
   call.polls_slots = call.polls_shared = GetParam().mode == Mode::front_poll;
   call.shard = harness.weights().w_up.data();
   call.norm = harness.weights().gamma.data();
-  const auto kernel = GetParam().mode == Mode::front || GetParam().mode == Mode::front_poll ? cpu::front_tail
-                                                                                            : cpu::wave_tail;
   const auto begin = Clock::now();
   for (int i = 0; i < 100; ++i)
     for (int rank = 0; rank < 2; ++rank) {
       auto& box = *harness.boxes()[static_cast<std::size_t>(rank)].impl();
-      runtime::enqueue_launch(box, *box.rank_resources().main, kernel, call);
+      static_cast<cpu::Box&>(*box.box).tail(*box.rank_resources().main->stream, call);
     }
   for (int rank = 0; rank < 2; ++rank) harness.world().main_stream(rank).synchronize();
   EXPECT_LT(Clock::now() - begin, kDeadline / 2);

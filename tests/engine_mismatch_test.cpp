@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 void enqueue_rank(const RankCall& call) {
   runtime::RankRun run{"run", call.tail->impl(), call.call};
   runtime::check_run(run);
-  runtime::enqueue_run(run);
+  runtime::enqueue_runs({&run, 1});
 }
 
 /// One call in which every rank has its own batch and mode.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cpu/group.hpp"
 #include "moetail/moetail.hpp"
 #include "moetail/policy.hpp"
 #include "runtime/impl.hpp"
@@ -80,7 +81,9 @@ class Harness {
 
   /// Installs test hooks in every rank's engine state; null takes them out. Only while nothing runs.
   void set_hooks(cpu::Hooks* hooks);
-  cpu::BoxState& state(int rank) { return boxes_[static_cast<std::size_t>(rank)].impl()->state; }
+  cpu::BoxState& state(int rank) {
+    return cpu::state_of(*boxes_[static_cast<std::size_t>(rank)].impl()->box);
+  }
 
  private:
   Routed routed_of(const verify::RankInput& input, int batch) const;

@@ -155,9 +155,9 @@ TEST(RuntimeBoxes, CopiesAsTheEnvironmentAsks) {
   for (const char* value : {"0", "1", ""}) {
     setenv("MOETAIL_MULTICAST", value, 1);
     const auto boxes = world.make_boxes(small_shape(2));
-    const bool one_copy = boxes[0].impl()->state.view.common != nullptr;
+    const bool one_copy = boxes[0].impl()->box->view().common != nullptr;
     EXPECT_EQ(one_copy, *value != '0') << value;
-    EXPECT_EQ(boxes[0].impl()->state.view.common, boxes[1].impl()->state.view.common);
+    EXPECT_EQ(boxes[0].impl()->box->view().common, boxes[1].impl()->box->view().common);
   }
   unsetenv("MOETAIL_MULTICAST");
 }

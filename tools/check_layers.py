@@ -17,12 +17,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Room -> folder in the tree and what it may include, as prefixes of include names; a name with a suffix is one header.
 # Its own room is always allowed. The order decides which room a file belongs to: the longest folder first.
 BELOW = ("protocol/", "base/")
-GPU_BELOW = (*BELOW, "device/", "kernels/")
+ENGINE = ("engine/call.hpp", "engine/group.hpp")
 RUNTIME_BELOW = (*BELOW, "engine/", "transport/", "io/", "moetail/")
 USERS = (*BELOW, "moetail/", "verify/", "io/", "engine/cpu/ceilings.hpp", "engine/cpu/arith.hpp")
 ROOMS = {
-    "engine/cpu": ("src/engine/cpu", BELOW),
-    "engine/cuda": ("src/engine/cuda", GPU_BELOW),
+    "engine/cpu": ("src/engine/cpu", (*BELOW, *ENGINE)),
+    "engine/cuda": ("src/engine/cuda", (*BELOW, *ENGINE, "device/", "kernels/")),
+    "engine": ("src/engine", BELOW),
     "kernels": ("src/kernels", (*BELOW, "device/")),
     "device": ("src/device", ("protocol/",)),
     "protocol": ("src/protocol", ()),
@@ -54,6 +55,11 @@ def is_ours(name):
     return any(name.startswith(room + "/") for room in ROOMS)
 
 
+def included_room(name):
+    """The room that an include names. A room inside another's folder (engine/cpu) stands before it in the table."""
+    return next((room for room in ROOMS if name.startswith(room + "/")), None)
+
+
 def check_line(path, line):
     """Why the include on `line` of the file `path` is not allowed, or None."""
     match = INCLUDE.match(line)
@@ -61,16 +67,16 @@ def check_line(path, line):
     if not match or room is None:
         return None
     bracket, name = match.groups()
-    allowed = (room + "/", *ROOMS[room][1])
+    allowed = ROOMS[room][1]
     if bracket == "<" and not is_ours(name):
         return f"{room} includes nothing from outside itself" if room in NO_SYSTEM_INCLUDES else None
     if bracket == "<" and not name.startswith("moetail/"):
         return "a header of ours is included in quotes"
     if ".." in name.split("/") or not is_ours(name):
         return "an include starts with the name of a room"
-    if not any(name == prefix or (prefix.endswith("/") or not prefix) and name.startswith(prefix)
-               for prefix in allowed):
-        return f"{room} may include {', '.join(allowed)}"
+    if included_room(name) != room and not any(name == prefix or (prefix.endswith("/") or not prefix) and name.startswith(prefix)
+                                               for prefix in allowed):
+        return f"{room} may include {', '.join((room + '/', *allowed))}"
     return None
 
 
@@ -104,6 +110,7 @@ WRONG = [
     ("src/engine/cpu/front.cpp", "#include <transport/host.hpp>"),
     ("src/engine/cuda/stream.cpp", '#include "engine/cpu/stream.hpp"'),
     ("src/engine/cuda/cache.cpp", '#include "io/atomic_file.hpp"'),
+    ("src/engine/group.hpp", '#include "engine/cpu/group.hpp"'),
     ("src/kernels/front.cuh", '#include "engine/cuda/kernel.hpp"'),
     ("src/device/pack.cuh", '#include "kernels/tail_args.hpp"'),
     ("src/device/pack.cuh", "#include <cuda_bf16.h>"),
@@ -122,6 +129,7 @@ RIGHT = [
     ("src/base/error.hpp", "#include <fmt/format.h>"),
     ("src/io/safetensors.cpp", '#include "base/error.hpp"'),
     ("src/engine/cpu/front.cpp", '#include "protocol/mailbox.hpp"'),
+    ("src/engine/cpu/group.hpp", '#include "engine/group.hpp"'),
     ("src/engine/cuda/box_memory.hpp", '#include "kernels/args.hpp"'),
     ("src/kernels/front.cuh", '#include "device/pack.cuh"'),
     ("src/runtime/world.cpp", '#include "engine/cpu/front.hpp"'),

@@ -36,7 +36,7 @@ const char* moetail_site_name(int32_t site) noexcept {
 
 moetail_status moetail_supports(int32_t engine, const moetail_shape* shape) noexcept {
   return c_api::guarded([&] {
-    c_api::check_engine(c_api::engine_of(engine));
+    moetail::runtime::check_engine(c_api::engine_of(engine));
     if (shape != nullptr) moetail::runtime::check_shape(c_api::shape_of(shape));
   });
 }

@@ -2,7 +2,6 @@
 // From the C door's structs to the C++ door's types.
 #pragma once
 
-#include "engine/cpu/arith.hpp"
 #include "moetail/moetail.h"
 #include "moetail/policy.hpp"
 #include "runtime/c_api_guard.hpp"
@@ -55,13 +54,6 @@ static_assert(MOETAIL_WEIGHTS_BF16 == static_cast<int>(WeightType::bf16) &&
 inline Engine engine_of(std::int32_t engine) {
   return checked_enum<Engine>("engine", engine, MOETAIL_ENGINE_CUDA, "0 (auto), 1 (cpu) or 2 (cuda)");
 }
-/// Throws unless `engine` runs on this machine and in this build.
-inline void check_engine(Engine engine) {
-  if (engine == Engine::cuda)
-    base::fail(Code::unsupported, "engine = cuda: accepted is auto or cpu: this build has no CUDA engine");
-  cpu::arith();
-}
-
 inline Mode mode_of(std::int32_t mode) {
   return checked_enum<Mode>("mode", mode, MOETAIL_MODE_TWOSHOT,
                             "0 (auto), 1 (front), 2 (front_poll), 3 (publish) or 4 (twoshot)");

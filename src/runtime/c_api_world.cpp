@@ -34,7 +34,7 @@ WorldOptions options_of(const moetail_world_options* given) {
     options.first_deadline = deadline_of("first_deadline_ms", given->first_deadline_ms);
     if (given->policy_file != nullptr) options.policy_file = given->policy_file;
   }
-  check_engine(options.engine);
+  runtime::check_engine(options.engine);
   return options;
 }
 

@@ -3,9 +3,17 @@
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "engine/cpu/arith.hpp"
 #include "runtime/impl.hpp"
 
 namespace moetail::runtime {
+
+void check_engine(Engine engine) {
+  if (engine == Engine::cuda)
+    base::fail(Code::unsupported, "engine = cuda: accepted is auto or cpu: this build has no CUDA engine");
+  // A wrong MOETAIL_CPU_TARGET is an error here, where somebody hears it, not in a launch.
+  static_cast<void>(cpu::arith());
+}
 
 void check_shape(const Shape& shape) {
   const auto rule = protocol::first_broken_rule(shape);
@@ -88,16 +96,16 @@ std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const 
     base::fail(
         Code::busy,
         "{}: stream = {}: accepted is the box's main stream; the side stream takes push and publish only",
-        what, wanted->thread.name());
+        what, wanted->stream->name());
   if (wanted != main)
     base::fail(Code::busy,
                "{}: stream = {} of another world: accepted is {} of its own, the box's one main stream", what,
-               wanted->thread.name(), main->thread.name());
+               wanted->stream->name(), main->stream->name());
   return wanted;
 }
 
 void check_no_fault(const TailBox::Impl& box) {
-  if (const auto record = box.state.fault.get())
+  if (const auto record = box.box->fault())
     base::fail(Code::fault, "{}; the box is poisoned until World::recover", FaultReport{*record}.text());
 }
 

@@ -4,33 +4,33 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
+#include <utility>
 #include <vector>
 
-#include "engine/cpu/launch.hpp"
-#include "engine/cpu/stream.hpp"
+#include "engine/group.hpp"
 #include "moetail/moetail.hpp"
 #include "moetail/policy.hpp"
 #include "runtime/call_tracker.hpp"
-#include "transport/host.hpp"
 
 namespace moetail {
 
 struct Stream::Impl {
-  Impl(std::string name, int rank_in) : rank(rank_in), thread(std::move(name)) {}
+  Impl(int rank_in, std::unique_ptr<engine::Stream> stream_in)
+      : rank(rank_in), stream(std::move(stream_in)) {}
   const int rank;
-  cpu::StreamThread thread;
+  const std::unique_ptr<engine::Stream> stream;
 };
 
 struct World::Impl {
   struct Rank {
     std::shared_ptr<Stream::Impl> main;
     std::shared_ptr<Stream::Impl> side;
-    std::unique_ptr<cpu::Team> team;
   };
 
   WorldOptions options;
   Policy policy;
-  int threads = 1;  ///< that compute, over all ranks
+  std::unique_ptr<engine::Group> group;
   std::vector<Rank> ranks;
   std::mutex mutex;  ///< guards `boxes`
   std::vector<std::weak_ptr<TailBox::Impl>> boxes;
@@ -38,10 +38,10 @@ struct World::Impl {
 
 struct TailBox::Impl {
   std::shared_ptr<World::Impl> world;
-  std::shared_ptr<transport::HostHeap> heap;
+  std::shared_ptr<const void> family;  ///< the same of all boxes that one make_boxes returned
   Shape shape;
   int rank = 0;
-  cpu::BoxState state;
+  std::unique_ptr<engine::Box> box;
   runtime::CallTracker tracker;
 
   /// Launches refer to the box by plain pointer, so that none of them can be its last owner: it outlives what is enqueued.
@@ -65,11 +65,10 @@ std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const 
 /// Throws Code::fault when the box has faulted.
 void check_no_fault(const TailBox::Impl& box);
 
-/// Enqueues a launch that all clusters of the rank run together.
-using Kernel = bool (*)(cpu::Cluster&, const cpu::TailCall&);
-void enqueue_launch(TailBox::Impl& box, Stream::Impl& stream, Kernel kernel, const cpu::TailCall& call);
+/// Throws Code::unsupported, with the reason, unless an engine of this kind runs on this machine.
+void check_engine(Engine engine);
 
-/// One rank's part of World::run in three steps, so that no rank enqueues anything when another rank's call is wrong.
+/// One rank's part of World::run, in two steps, so that no rank enqueues anything when another rank's call is wrong.
 struct RankRun {
   const char* what;
   std::shared_ptr<PreparedTail::Impl> tail;
@@ -77,7 +76,8 @@ struct RankRun {
   Mode mode = Mode::front;
 };
 void check_run(RankRun& run);
-OutView enqueue_run(const RankRun& run);
+/// All local ranks of one world, checked.
+std::vector<OutView> enqueue_runs(std::span<const RankRun> runs);
 
 /// Alignment, sizes and pointers of a call's buffers against shape, batch and form. Each violation is an
 /// Error(Code::invalid_argument) that names the buffer, its value and what is accepted.

@@ -26,9 +26,9 @@ std::size_t elements(int batch, int columns) {
   return static_cast<std::size_t>(batch) * static_cast<std::size_t>(columns);
 }
 
-cpu::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mode mode) {
+engine::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mode mode) {
   const auto& box = *tail.box.impl();
-  cpu::TailCall launch;
+  engine::TailCall launch;
   launch.mode = mode;
   launch.batch = call.batch;
   launch.layer = tail.layer;
@@ -53,6 +53,19 @@ cpu::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mode m
     launch.polls_shared = rows_given || launch.shared == nullptr;
   }
   return launch;
+}
+
+void check_addresses(const engine::Box& box, const Call& call) {
+  const Routed& routed = call.routed;
+  if (routed.form != Form::published) {
+    box.check_address("rows", routed.rows.data());
+    box.check_address("map", routed.map.data());
+    box.check_address("weights", routed.weights_bf16.data());
+    box.check_address("weights", routed.weights_fp32.data());
+    box.check_address("partial", routed.partial.data());
+  }
+  box.check_address("shared", call.shared.data());
+  box.check_address("residual", call.residual.data());
 }
 
 }  // namespace
@@ -99,6 +112,8 @@ PreparedTail::PreparedTail(const TailBox& box, const TailWeights& weights, int l
     base::bad_argument("weights: hidden x latent / ranks",
                        fmt::format("{} x {} / {}", a.hidden, a.latent, a.ranks),
                        fmt::format("{} x {} / {}, the box's", b.hidden, b.latent, b.ranks));
+  box.impl()->box->check_address("weights", weights.shard());
+  box.impl()->box->check_address("norm", weights.norm());
   impl_ = std::make_shared<Impl>(Impl{box, weights, layer});
 }
 
@@ -109,6 +124,7 @@ void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, cons
   runtime::check_batch(box.shape, batch);
   if (batch == 0) return;
   runtime::check_buffer("shared", shared.data(), shared.size(), elements(batch, box.shape.hidden), 16);
+  box.box->check_address("shared", shared.data());
   const auto& side = box.rank_resources().side;
   const bool on_side = stream && stream.impl() == side;
   const auto main = runtime::check_main_stream(box, on_side ? Stream() : stream, "push");
@@ -124,8 +140,8 @@ void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, cons
   Call call;
   call.batch = batch;
   call.shared = shared;
-  if (on_side) side->thread.join(main->thread);
-  runtime::enqueue_launch(box, on_side ? *side : *main, cpu::push_shared, tail_call(*impl_, call, fixed));
+  if (on_side) side->stream->join(*main->stream);
+  box.box->push(on_side ? *side->stream : *main->stream, tail_call(*impl_, call, fixed));
 }
 
 PublishTargets PreparedTail::publish(int batch, Mode mode) const {
@@ -141,7 +157,7 @@ PublishTargets PreparedTail::publish(int batch, Mode mode) const {
     base::fail(Code::call_order, "publish: mode = {}: accepted is publish or twoshot",
                protocol::mode_name(fixed));
   if (batch > 0) box.tracker.open("publish", impl_.get(), batch, mode, resolved);
-  return {box.state.view, &box.state, batch, fixed == Mode::twoshot};
+  return {box.box->view(), box.box.get(), batch, fixed == Mode::twoshot};
 }
 
 std::optional<PollSlots> PreparedTail::poll_slots(int batch, Mode mode) const {
@@ -158,7 +174,7 @@ std::optional<PollSlots> PreparedTail::poll_slots(int batch, Mode mode) const {
                protocol::mode_name(fixed));
   if (batch > 0) box.tracker.open("poll_slots", impl_.get(), batch, mode, resolved);
   if (fixed == Mode::front) return std::nullopt;
-  return PollSlots{box.state.view, &box.state, batch};
+  return PollSlots{box.box->view(), box.box.get(), batch};
 }
 
 OutView PreparedTail::run(const Call& call) const {
@@ -169,25 +185,10 @@ OutView PreparedTail::run(const Call& call) const {
                world.ranks.size());
   runtime::RankRun run{"run", impl_, call};
   runtime::check_run(run);
-  return runtime::enqueue_run(run);
+  return runtime::enqueue_runs({&run, 1}).front();
 }
 
 namespace runtime {
-
-void enqueue_launch(TailBox::Impl& box, Stream::Impl& stream, Kernel kernel, const cpu::TailCall& call) {
-  const bool on_main = &stream != box.rank_resources().side.get();
-  stream.thread.enqueue([&box, kernel, call, on_main] {
-    cpu::Team& team = *box.rank_resources().team;
-    const auto cluster_part = [&](int index, int count) {
-      cpu::Cluster cluster(box.state, index, count, call.layer);
-      kernel(cluster, call);
-    };
-    // The team belongs to the main stream; a side stream's launch is one cluster on the stream's own thread.
-    if (!on_main) return cluster_part(0, 1);
-    box.state.layer = call.layer;
-    team.run([&](int index) { cluster_part(index, team.clusters()); });
-  });
-}
 
 void check_run(RankRun& run) {
   auto& box = *run.tail->box.impl();
@@ -203,6 +204,7 @@ void check_run(RankRun& run) {
   const std::size_t rows = elements(call.batch, box.shape.hidden);
   if (!call.residual.empty()) check_buffer("residual", call.residual.data(), call.residual.size(), rows, 16);
   if (!call.shared.empty()) check_buffer("shared", call.shared.data(), call.shared.size(), rows, 16);
+  check_addresses(*box.box, call);
   const auto* remembered = box.tracker.remembered_shared();
   const bool has_shared = !call.shared.empty() || remembered != nullptr;
   if (remembered != nullptr && !call.shared.empty() && call.shared.data() != remembered)
@@ -219,33 +221,42 @@ void check_run(RankRun& run) {
                        fmt::format("[B, H] bf16 in {} mode", protocol::mode_name(run.mode)));
 }
 
-OutView enqueue_run(const RankRun& run) {
-  auto& box = *run.tail->box.impl();
-  const CallTracker::Use use(box.tracker, box.rank);
-  OutView view{
-      reinterpret_cast<const Bf16*>(box.state.view.mine<protocol::Line>(protocol::Region::out, 0, 0, 0)),
-      run.call.batch,
-      box.shape.hidden,
-      box.rank,
-      0,
-      &box};
-  if (run.call.batch == 0) return view;
-  const auto main = check_main_stream(box, run.call.stream, run.what);
-  box.tracker.open(run.what, run.tail.get(), run.call.batch, run.call.mode, run.mode);
-  const bool pushed_on_side = box.tracker.is_pushed_on_side();
-  const cpu::TailCall call = tail_call(*run.tail, run.call, run.mode);
-  if (is_pushed_mode(run.mode)) {
-    if (run.call.routed.form != Form::published) enqueue_launch(box, *main, cpu::publish_partials, call);
-    enqueue_launch(box, *main, cpu::wave_tail, call);
-    // What the side stream reads of this call has been read before anything later runs on the main stream.
-    if (pushed_on_side) main->thread.join(box.rank_resources().side->thread);
-  } else {
-    if (run.mode == Mode::front_poll && run.call.routed.form != Form::published && call.polls_slots)
-      enqueue_launch(box, *main, cpu::fill_slots, call);
-    enqueue_launch(box, *main, cpu::front_tail, call);
+std::vector<OutView> enqueue_runs(std::span<const RankRun> runs) {
+  std::vector<OutView> views;
+  std::vector<engine::RankTail> tails;
+  std::vector<std::unique_ptr<CallTracker::Use>> uses;
+  for (const RankRun& run : runs) {
+    auto& box = *run.tail->box.impl();
+    uses.push_back(std::make_unique<CallTracker::Use>(box.tracker, box.rank));
+    const auto* const rows = box.box->view().mine<protocol::Line>(protocol::Region::out, 0, 0, 0);
+    views.push_back(
+        {reinterpret_cast<const Bf16*>(rows), run.call.batch, box.shape.hidden, box.rank, 0, &box});
   }
-  view.call = box.tracker.close();
-  return view;
+  if (runs.front().call.batch == 0) return views;
+  for (const RankRun& run : runs) {
+    auto& box = *run.tail->box.impl();
+    engine::Stream& main = *check_main_stream(box, run.call.stream, run.what)->stream;
+    tails.push_back({box.box.get(), &main, tail_call(*run.tail, run.call, run.mode)});
+  }
+  engine::Group& group = *runs.front().tail->box.impl()->world->group;
+  group.prepare(tails);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto& [box, main, call] = tails[i];
+    runs[i].tail->box.impl()->tracker.open(runs[i].what, runs[i].tail.get(), call.batch, runs[i].call.mode,
+                                           call.mode);
+    if (call.routed.form == Form::published) continue;
+    if (is_pushed_mode(call.mode)) box->publish(*main, call);
+    if (call.mode == Mode::front_poll && call.polls_slots) box->fill(*main, call);
+  }
+  group.tail(tails);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    auto& box = *runs[i].tail->box.impl();
+    // What the side stream reads of this call has been read before anything later runs on the main stream.
+    if (is_pushed_mode(runs[i].mode) && box.tracker.is_pushed_on_side())
+      tails[i].stream->join(*box.rank_resources().side->stream);
+    views[i].call = box.tracker.close();
+  }
+  return views;
 }
 
 }  // namespace runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TailBox: the consumer's side and the health of a rank's mailboxes; and the functions for a user's own code on a stream.
 #include "base/error.hpp"
+#include "engine/cpu/group.hpp"
 #include "runtime/impl.hpp"
 
 namespace moetail {
@@ -15,10 +16,18 @@ void check_view(const TailBox::Impl& box, const OutView& view) {
                        fmt::format("a view that a run on rank {}'s box returned", box.rank));
 }
 
-cpu::BoxState& state_of(const void* engine) {
+/// The CPU engine's state of a box. `what` is the host function that only this engine has.
+cpu::BoxState& state_of(const void* engine, const char* what) {
   if (engine == nullptr)
     base::bad_argument("engine", "null", "a struct that publish, poll_slots or consumer returned");
-  return *static_cast<cpu::BoxState*>(const_cast<void*>(engine));
+  auto& box = *static_cast<engine::Box*>(const_cast<void*>(engine));
+  if (box.kind() != engine::Kind::cpu)
+    base::fail(
+        Code::unsupported,
+        "{}: a box of the CUDA engine: accepted is a box of the CPU engine; on a GPU the user's own kernel "
+        "calls the device function",
+        what);
+  return cpu::state_of(box);
 }
 
 void check_token(int token, int batch) {
@@ -38,8 +47,8 @@ void check_route(const PollSlots& slots, int token, int k) {
 }  // namespace
 
 TailBox::Impl::~Impl() {
-  rank_resources().main->thread.drain();
-  rank_resources().side->thread.drain();
+  rank_resources().main->stream->drain();
+  rank_resources().side->stream->drain();
 }
 
 int TailBox::rank() const {
@@ -49,7 +58,7 @@ const Shape& TailBox::shape() const {
   return impl_->shape;
 }
 std::size_t TailBox::bytes() const {
-  return impl_->state.view.layout.total_bytes;
+  return impl_->box->view().layout.total_bytes;
 }
 
 void TailBox::take(const OutView& view, std::span<Bf16> destination, const Stream& stream) const {
@@ -59,11 +68,9 @@ void TailBox::take(const OutView& view, std::span<Bf16> destination, const Strea
   const auto main = runtime::check_main_stream(*impl_, stream, "take");
   runtime::check_buffer("destination", destination.data(), destination.size(),
                         static_cast<std::size_t>(view.batch) * static_cast<std::size_t>(view.hidden), 16);
+  impl_->box->check_address("destination", destination.data());
   impl_->tracker.consume("take", view.call);
-  main->thread.enqueue([box = impl_.get(), batch = view.batch, to = destination.data()] {
-    cpu::Cluster cluster(box->state, 0, 1, box->state.layer, Serves::last_call);
-    cpu::take_rows(cluster, batch, to);
-  });
+  impl_->box->take(*main->stream, view.batch, destination.data());
 }
 
 OutConsumer TailBox::consumer(const OutView& view, const Stream& stream) const {
@@ -71,50 +78,50 @@ OutConsumer TailBox::consumer(const OutView& view, const Stream& stream) const {
   check_view(*impl_, view);
   runtime::check_main_stream(*impl_, stream, "consumer");
   if (view.call != 0) impl_->tracker.consume("consumer", view.call);
-  return {impl_->state.view, &impl_->state, view.batch, view.call};
+  return {impl_->box->view(), impl_->box.get(), view.batch, view.call};
 }
 
 std::optional<FaultReport> TailBox::status() const {
-  const auto record = impl_->state.fault.get();
+  const auto record = impl_->box->fault();
   if (!record) return std::nullopt;
   return FaultReport{*record};
 }
 
 void TailBox::abort() const {
-  cpu::abort_waits(impl_->state);
+  impl_->box->abort();
 }
 
 void publish_partial(const PublishTargets& targets, int token, std::span<const Bf16> row) {
   check_token(token, targets.batch);
   check_row("row", row, targets.box.layout.shape.latent);
-  cpu::Cluster cluster(state_of(targets.engine), 0, 1, 0);
+  cpu::Cluster cluster(state_of(targets.engine, "publish_partial"), 0, 1, 0);
   cpu::publish_partial_row(cluster, targets.twoshot, token, row.data());
 }
 
 void fill_route(const PollSlots& slots, int token, int k, std::span<const Bf16> row, float weight) {
   check_route(slots, token, k);
   check_row("row", row, slots.box.layout.shape.latent);
-  cpu::Cluster cluster(state_of(slots.engine), 0, 1, 0);
+  cpu::Cluster cluster(state_of(slots.engine, "fill_route"), 0, 1, 0);
   cpu::fill_route_row(cluster, token, k, row.data(), weight);
 }
 
 void fill_dropped_route(const PollSlots& slots, int token, int k) {
   check_route(slots, token, k);
-  cpu::Cluster cluster(state_of(slots.engine), 0, 1, 0);
+  cpu::Cluster cluster(state_of(slots.engine, "fill_dropped_route"), 0, 1, 0);
   cpu::fill_dropped(cluster, token, k);
 }
 
 void fill_shared(const PollSlots& slots, int token, std::span<const Bf16> row) {
   check_token(token, slots.batch);
   check_row("row", row, slots.box.layout.shape.hidden);
-  cpu::Cluster cluster(state_of(slots.engine), 0, 1, 0);
+  cpu::Cluster cluster(state_of(slots.engine, "fill_shared"), 0, 1, 0);
   cpu::fill_shared_row(cluster, token, row.data());
 }
 
 bool consume_row(const OutConsumer& consumer, int token, std::span<Bf16> row) {
   check_token(token, consumer.batch);
   check_row("row", row, consumer.box.layout.shape.hidden);
-  cpu::BoxState& state = state_of(consumer.engine);
+  cpu::BoxState& state = state_of(consumer.engine, "consume_row");
   cpu::Cluster cluster(state, 0, 1, state.layer, Serves::last_call);
   return cpu::consume_out_row(cluster, token, row.data());
 }

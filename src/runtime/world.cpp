@@ -1,40 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 // World and Stream: the ranks of one process, their streams, and what is done with all of them together.
 #include <algorithm>
-#include <thread>
 
 #include "base/env.hpp"
 #include "base/error.hpp"
-#include "engine/cpu/arith.hpp"
+#include "engine/cpu/group.hpp"
 #include "runtime/impl.hpp"
+#include "transport/host.hpp"
 
 namespace moetail {
 namespace {
 
+transport::Copies copies_wanted() {
+  const std::string value = base::read_env(base::kMulticast).value_or("1");
+  if (value != "0" && value != "1")
+    base::bad_argument(base::kMulticast.name, value, base::kMulticast.accepted);
+  return value == "1" ? transport::Copies::one_for_all : transport::Copies::one_a_rank;
+}
+
+cpu::Mailboxes make_mailboxes(int ranks, const protocol::Layout& layout) {
+  const auto heap = std::make_shared<transport::HostHeap>(ranks, layout.total_bytes, copies_wanted());
+  cpu::Mailboxes mailboxes;
+  for (int rank = 0; rank < ranks; ++rank) mailboxes.views.push_back(heap->view(rank, layout));
+  mailboxes.owner = heap;
+  return mailboxes;
+}
+
+std::unique_ptr<engine::Group> make_group(int ranks, const WorldOptions& options) {
+  cpu::GroupOptions group;
+  group.ranks = ranks;
+  group.threads = options.threads;
+  group.deadline = options.deadline;
+  group.first_deadline = options.first_deadline;
+  group.make_mailboxes = [ranks](const protocol::Layout& layout) { return make_mailboxes(ranks, layout); };
+  return std::make_unique<cpu::Group>(group);
+}
+
 std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options) {
   if (!protocol::is_supported_rank_count(ranks))
     base::bad_argument("ranks", ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
-  if (options.engine == Engine::cuda)
-    base::fail(Code::unsupported, "engine = cuda: accepted is auto or cpu: this build has no CUDA engine");
+  runtime::check_engine(options.engine);
   if (options.threads < 0) base::bad_argument("threads", options.threads, "0 (one a core) or more");
   constexpr std::int64_t kLongestDeadlineMs = 1'000'000'000;  // far below what overflows in nanoseconds
   for (const auto deadline : {options.deadline, options.first_deadline})
     if (deadline.count() < 0 || deadline.count() > kLongestDeadlineMs)
       base::bad_argument("deadline (ms)", deadline.count(),
                          fmt::format("0 (none) or more, at most {}", kLongestDeadlineMs));
-  // A wrong MOETAIL_CPU_TARGET is an error here, where somebody hears it, not in a launch.
-  static_cast<void>(cpu::arith());
   auto impl = std::make_shared<World::Impl>();
   impl->options = options;
   if (!options.policy_file.empty()) impl->policy = Policy::load(options.policy_file);
-  impl->threads = options.threads > 0 ? options.threads
-                                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  impl->group = make_group(ranks, options);
   for (int rank = 0; rank < ranks; ++rank) {
-    World::Impl::Rank resources;
-    resources.main = std::make_shared<Stream::Impl>(fmt::format("rank{}.main", rank), rank);
-    resources.side = std::make_shared<Stream::Impl>(fmt::format("rank{}.side", rank), rank);
-    resources.team = std::make_unique<cpu::Team>(std::max(1, impl->threads / ranks));
-    impl->ranks.push_back(std::move(resources));
+    const auto stream = [&](engine::StreamRole role) {
+      return std::make_shared<Stream::Impl>(rank, impl->group->make_stream(rank, role));
+    };
+    impl->ranks.push_back({stream(engine::StreamRole::main), stream(engine::StreamRole::side)});
   }
   return impl;
 }
@@ -48,21 +68,21 @@ const World::Impl::Rank& rank_of(const World::Impl& impl, int rank) {
 /// Waits for one stream. What a launch threw comes back as an Error.
 void wait_for_stream(Stream::Impl& stream) {
   try {
-    stream.thread.synchronize();
+    stream.stream->synchronize();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    base::fail(Code::fault, "stream {}: a launch threw: {}", stream.thread.name(), error.what());
+    base::fail(Code::fault, "stream {}: a launch threw: {}", stream.stream->name(), error.what());
   } catch (...) {
-    base::fail(Code::fault, "stream {}: a launch threw what is no std::exception", stream.thread.name());
+    base::fail(Code::fault, "stream {}: a launch threw what is no std::exception", stream.stream->name());
   }
 }
 
 void wait_for_streams(const World::Impl& impl) {
   // All of them come to rest before any of them complains.
   for (const auto& rank : impl.ranks) {
-    rank.main->thread.drain();
-    rank.side->thread.drain();
+    rank.main->stream->drain();
+    rank.side->stream->drain();
   }
   for (const auto& rank : impl.ranks) {
     wait_for_stream(*rank.main);
@@ -70,27 +90,11 @@ void wait_for_streams(const World::Impl& impl) {
   }
 }
 
-// Ranks outnumber cores as soon as two waiting threads can keep a third from running.
-constexpr int kSpinsWithCoresToSpare = 4096;
-constexpr int kSpinsWhenCrowded = 32;
-
-transport::Copies copies_wanted() {
-  const std::string value = base::read_env(base::kMulticast).value_or("1");
-  if (value != "0" && value != "1")
-    base::bad_argument(base::kMulticast.name, value, base::kMulticast.accepted);
-  return value == "1" ? transport::Copies::one_for_all : transport::Copies::one_a_rank;
-}
-
-void arm(TailBox::Impl& box) {
-  cpu::HostMemory memory;
-  protocol::arm_box(memory, box.state.view);
-}
-
 }  // namespace
 
 void Stream::launch(std::function<void()> work) const {
   if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  impl_->thread.enqueue(std::move(work));
+  impl_->stream->call(std::move(work));
 }
 
 void Stream::synchronize() const {
@@ -100,7 +104,7 @@ void Stream::synchronize() const {
 
 void Stream::join(const Stream& other) const {
   if (!impl_ || !other.impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  impl_->thread.join(other.impl_->thread);
+  impl_->stream->join(*other.impl_->stream);
 }
 
 World World::virtual_ranks(int ranks, const WorldOptions& options) {
@@ -117,7 +121,7 @@ int World::local_ranks() const {
   return ranks();
 }
 Engine World::engine() const {
-  return Engine::cpu;
+  return impl_->group->kind() == engine::Kind::cpu ? Engine::cpu : Engine::cuda;
 }
 Stream World::main_stream(int rank) const {
   return Stream(rank_of(*impl_, rank).main);
@@ -130,22 +134,16 @@ std::vector<TailBox> World::make_boxes(const Shape& shape) const {
   runtime::check_shape(shape);
   if (shape.ranks != ranks())
     base::bad_argument("shape.ranks", shape.ranks, fmt::format("{}, as in this world", ranks()));
-  const auto layout = protocol::make_layout(shape);
-  auto heap = std::make_shared<transport::HostHeap>(ranks(), layout.total_bytes, copies_wanted());
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const bool crowded = ranks() * impl_->ranks[0].team->clusters() > cores;
+  auto made = impl_->group->make_boxes(shape);
+  const auto family = std::make_shared<char>();
   std::vector<TailBox> boxes;
   for (int rank = 0; rank < ranks(); ++rank) {
     auto box = std::make_shared<TailBox::Impl>();
     box->world = impl_;
-    box->heap = heap;
+    box->family = family;
     box->shape = shape;
     box->rank = rank;
-    box->state.view = heap->view(rank, layout);
-    box->state.deadline = impl_->options.deadline;
-    box->state.first_deadline = impl_->options.first_deadline;
-    box->state.spins_before_park = crowded ? kSpinsWhenCrowded : kSpinsWithCoresToSpare;
-    arm(*box);
+    box->box = std::move(made[static_cast<std::size_t>(rank)]);
     boxes.emplace_back(TailBox(box));
   }
   std::lock_guard lock(impl_->mutex);
@@ -172,7 +170,7 @@ std::vector<OutView> World::run(std::span<const RankCall> calls) const {
     if (call.call.batch != calls[0].call.batch)
       base::bad_argument(fmt::format("batch of rank {}", box.rank), call.call.batch,
                          fmt::format("{}, the same on all ranks", calls[0].call.batch));
-    if (box.heap != calls[0].tail->impl()->box.impl()->heap)
+    if (box.family != calls[0].tail->impl()->box.impl()->family)
       base::bad_argument(fmt::format("box of rank {}", box.rank), static_cast<const void*>(&box),
                          "boxes that one make_boxes returned");
     runtime::check_run(runs.back());
@@ -180,10 +178,7 @@ std::vector<OutView> World::run(std::span<const RankCall> calls) const {
       base::bad_argument(fmt::format("mode of rank {}", box.rank), protocol::mode_name(runs.back().mode),
                          fmt::format("{}, the same on all ranks", protocol::mode_name(runs[0].mode)));
   }
-  std::vector<OutView> views;
-  views.reserve(runs.size());
-  for (const auto& run : runs) views.push_back(runtime::enqueue_run(run));
-  return views;
+  return runtime::enqueue_runs(runs);
 }
 
 void World::synchronize() const {
@@ -193,7 +188,7 @@ void World::synchronize() const {
     std::lock_guard lock(impl_->mutex);
     for (const auto& weak : impl_->boxes) {
       const auto box = weak.lock();
-      const auto record = box ? box->state.fault.get() : std::nullopt;
+      const auto record = box ? box->box->fault() : std::nullopt;
       // Whoever found out by poison only repeats what another rank knows better.
       if (record && (!first || first->kind == protocol::FaultKind::poisoned)) first = record;
     }
@@ -208,7 +203,7 @@ void World::recover(std::span<TailBox> boxes) const {
                        fmt::format("{}, all boxes of one make_boxes", local_ranks()));
   std::vector<bool> seen(boxes.size(), false);
   for (const TailBox& box : boxes) {
-    if (box.impl()->heap != boxes[0].impl()->heap || box.impl()->world != impl_)
+    if (box.impl()->family != boxes[0].impl()->family || box.impl()->world != impl_)
       base::bad_argument(fmt::format("boxes: rank {}", box.rank()),
                          static_cast<const void*>(box.impl().get()),
                          "boxes that one make_boxes of this world returned");
@@ -219,9 +214,7 @@ void World::recover(std::span<TailBox> boxes) const {
   wait_for_streams(*impl_);
   for (TailBox& box : boxes) {
     const runtime::CallTracker::Use use(box.impl()->tracker, box.rank());
-    arm(*box.impl());
-    box.impl()->state.stop.store(false);
-    box.impl()->state.fault.clear();
+    box.impl()->box->arm();
     box.impl()->tracker.reset();
   }
 }

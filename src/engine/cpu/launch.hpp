@@ -4,40 +4,15 @@
 // or a test hook).
 #pragma once
 
+#include "engine/call.hpp"
 #include "engine/cpu/cluster.hpp"
-#include "protocol/mode.hpp"
 
 namespace moetail::cpu {
 
+using engine::RoutedInput;
+using engine::TailCall;
 using protocol::i32;
 using protocol::u16;
-
-/// Where a rank's routed rows are. Sizes were checked by the runtime, the map's entries are checked where
-/// they are used.
-struct RoutedInput {
-  Form form = Form::published;
-  const u16* rows = nullptr;  ///< expanded [B*K, L] or permuted [P, L]
-  i32 num_rows = 0;           ///< P
-  const i32* map = nullptr;   ///< permuted [B, K]
-  const void* weights = nullptr;
-  WeightType weight_type = WeightType::bf16;
-  const u16* partial = nullptr;  ///< partial [B, L]
-};
-
-/// A call of a layer's tail on one rank, as all of its kernels see it.
-struct TailCall {
-  Mode mode = Mode::front;
-  int batch = 0;
-  int layer = 0;
-  bool shares_reduced = false;
-  bool polls_slots = false;   ///< front_poll: routed rows come through G and W
-  bool polls_shared = false;  ///< front_poll: the shared partial comes through S
-  RoutedInput routed;
-  const u16* shared = nullptr;    ///< [B, H]
-  const u16* residual = nullptr;  ///< [B, H] or null
-  const u16* shard = nullptr;     ///< [H/T, L]
-  const u16* norm = nullptr;      ///< [L]
-};
 
 /// front and front_poll: finalize, publish, push, reduce, up projection, output, in one launch.
 bool front_tail(Cluster& cluster, const TailCall& call);
