@@ -7,8 +7,12 @@
 
 namespace moetail::kernels {
 
-/// The order in which a block's threads take such work: the highest compute warp first, since small batches are polled by the
-/// lowest, and the first warp last. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
+// Warps that take such work. Where one warp holds all latents that a block polls, it goes from its publication to its polls.
+inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps : kComputeWarps + 1;
+inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
+
+/// The order in which a block's threads take it: the highest compute warp first, since small batches are polled by the lowest, then
+/// the ninth, and the first last, or not at all. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
 MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
   const i32 warp = tail.warp == 0               ? kComputeWarps
                    : tail.warp == kComputeWarps ? kComputeWarps - 1
@@ -74,7 +78,8 @@ MOETAIL_DEVICE bool load_shared(const Tail& tail, u32 index, Line& line) {
 MOETAIL_DEVICE bool push_shards(const Tail& tail, i32 errand, i32 part, i32 parts) {
   const Part lines = part_of(static_cast<u32>(tail.batch) * kHiddenLines, part, parts);
   bool fine = true;
-  for (u32 i = lines.begin + static_cast<u32>(errand); i < lines.end; i += kThreads) {
+#pragma unroll 1
+  for (u32 i = lines.begin + static_cast<u32>(errand); i < lines.end; i += kErrandThreads) {
     Line line;
     if (!load_shared(tail, i, line)) {
       fine = false;
@@ -99,13 +104,15 @@ MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 par
   if (!is_dirty(tail, kRegion)) return;
   constexpr bool kPerSource = protocol::spec_of(kRegion).per_source;
   constexpr i32 kSources = kPerSource ? kRanks : 1;
-  constexpr i32 kStep = kPerSource ? 32 : kThreads;
+  constexpr i32 kStep = kPerSource ? 32 : kErrandThreads;
   constexpr u32 kRowLines = static_cast<u32>(kRowBytes<kRegion> / protocol::kLineBytes);
   const Part mine = part_of(tail.previous.batch * kRowLines, part, parts);
   const Line empty{{protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord}};
-  for (i32 source = kPerSource ? errand / 32 : 0; source < kSources; source += kThreads / 32) {
+#pragma unroll 1
+  for (i32 source = kPerSource ? errand / 32 : 0; source < kSources; source += kErrandWarps) {
     u8* box =
         kPerSource && source != tail.args.rank ? tail.args.rearm_others : tail.args.peer[tail.args.rank];
+#pragma unroll 1
     for (u32 i = mine.begin + static_cast<u32>(kPerSource ? tail.lane : errand); i < mine.end; i += kStep) {
       // A gathered row has one owner a chunk of its columns.
       if constexpr (kRegion == Region::gather)
@@ -124,7 +131,8 @@ MOETAIL_DEVICE void rearm_words(const Tail& tail, i32 slot, i32 errand, i32 part
   constexpr bool kIsHeader = kRegion == Region::header;
   const u32 words = kIsHeader ? 2 * kRanks : static_cast<u32>(tail.previous.batch * kShape.top_k);
   const Part mine = part_of(words, part, parts);
-  for (u32 i = mine.begin + static_cast<u32>(errand); i < mine.end; i += kThreads) {
+#pragma unroll 1
+  for (u32 i = mine.begin + static_cast<u32>(errand); i < mine.end; i += kErrandThreads) {
     u8* box = kIsHeader && i / 2 != static_cast<u32>(tail.args.rank) ? tail.args.rearm_others
                                                                      : tail.args.peer[tail.args.rank];
     device::store_weak(reinterpret_cast<u32*>(box + place<kRegion>(slot, 0, 0)) + i, protocol::kEmptyWord);
@@ -148,6 +156,7 @@ MOETAIL_COLD void rearm_others(const Tail tail, i32 slot, i32 errand, i32 part, 
 /// Part `part` of `parts` of the re-arm, by the previous call's record. Its stores need no order inside the launch: the next
 /// publication into this slot comes two calls later (docs/protocol.md, "Why the re-arm needs no order").
 MOETAIL_DEVICE void rearm_previous(const Tail& tail, i32 errand, i32 part, i32 parts) {
+  if (errand >= kErrandThreads) return;
   constexpr u32 kFront = protocol::dirtied_regions(Mode::front, false, false, false);
   const i32 slot = tail.slot == 0 ? protocol::kSlots - 1 : tail.slot - 1;  // protocol::rearm_slot_of
   rearm_region<Region::latent>(tail, slot, errand, part, parts);
@@ -159,6 +168,7 @@ MOETAIL_DEVICE void rearm_previous(const Tail& tail, i32 errand, i32 part, i32 p
 /// Everything of this file that a front tail does between its own publication and its polls. False after a fault.
 MOETAIL_DEVICE bool run_errands(const Tail& tail) {
   const i32 errand = errand_thread(tail);
+  if (errand >= kErrandThreads) return true;
   if (tail.block() == 0 && tail.warp == kComputeWarps) publish_header(tail);
   bool alive = push_shards(tail, errand, tail.block(), kBlocks);
   mark(tail, 4);

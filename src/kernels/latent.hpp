@@ -69,6 +69,15 @@ MOETAIL_DEVICE float weight_of(const Routes& routes, int j) {
   return j % 2 == 0 ? device::low_float(pair) : device::high_float(pair);
 }
 
+/// Four routes that are surely there, with nothing to ask: no branch stands between their loads.
+MOETAIL_DEVICE void load_dense(const CallInputs& call, i32 token, i32 line, i32 first, Routes& routes) {
+  const u32 route = static_cast<u32>(token * kShape.top_k + first);
+  load_weights(call, static_cast<i32>(route), routes.raw_weights);
+  const Line* row = reinterpret_cast<const Line*>(call.rows) + static_cast<u64>(route) * kLatentLines + line;
+#pragma unroll
+  for (int j = 0; j < kRoutesInFlight; ++j) routes.row[j] = device::load_weak(row + j * kLatentLines);
+}
+
 /// The routes [first, first + in flight) of `token`, `line` of each row, those below `end`. False after a map index beyond the
 /// rows, which is not dereferenced.
 MOETAIL_DEVICE bool load_routes(const Tail& tail, i32 token, i32 line, i32 first, i32 end, Routes& routes) {
@@ -111,14 +120,15 @@ MOETAIL_DEVICE bool poll_routes(const Tail& tail, i32 token, i32 line, i32 first
   Waiter waiter = tail.waiter();
   Spot spot{Site::rows_poll, tail.args.rank, token, first};
   u32 word[kRoutesInFlight];
+  const auto is_in = [&](int j) { return kRoutesAreVectors || first + j < end; };
   return protocol::wait_until(waiter, spot, [&](Spot& where) {
     int missing = 0;
 #pragma unroll
     for (int j = 0; j < kRoutesInFlight; ++j)
-      word[j] = first + j < end ? device::load_relaxed_sys(weights + first + j) : protocol::kDroppedRoute;
+      word[j] = is_in(j) ? device::load_relaxed_sys(weights + first + j) : protocol::kDroppedRoute;
 #pragma unroll
     for (int j = 0; j < kRoutesInFlight; ++j)
-      routes.row[j] = first + j < end
+      routes.row[j] = is_in(j)
                           ? device::load_relaxed_sys(rows + static_cast<u64>(first + j) * kLatentLines + line)
                           : Line{};
 #pragma unroll
@@ -187,6 +197,16 @@ struct Share {
   Part part;
 };
 
+/// Routes of one load of a lane's run. False after a fault.
+MOETAIL_DEVICE bool fetch_routes(const Tail& tail, i32 token, i32 line, i32 first, i32 end, Routes& routes) {
+  if constexpr (kPollsSlots) return poll_routes(tail, token, line, first, end, routes);
+  if constexpr (kRoutesAreDense) {
+    load_dense(tail.args.call, token, line, first, routes);
+    return true;
+  }
+  return load_routes(tail, token, line, first, end, routes);
+}
+
 /// One pass of finalize: eight items a warp, from `base` on. With kReadsControl the control words are loaded behind the rows and
 /// used before the first store. Returns whether this thread goes on.
 template <bool kReadsControl>
@@ -194,33 +214,30 @@ MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base) {
   const i32 group = tail.lane % 4;
   const i32 run_begin = protocol::finalize_group_begin(group, kShape.top_k);
   const i32 run_end = protocol::finalize_group_begin(group + 1, kShape.top_k);
-  const u32 item = base + static_cast<u32>(tail.lane) / 4;
-  const bool on = item < share.part.end;
-  const i32 token = on ? static_cast<i32>(item / share.lines) : 0;
-  const i32 line = share.first_line + (on ? static_cast<i32>(item % share.lines) : 0);
-  bool alive = true, fine = on;
-  if constexpr (kReadsControl && kPollsSlots) {
-    alive = use_control(tail, load_control(tail));
-    fine = fine && alive;
-  }
+  const u32 wanted = base + static_cast<u32>(tail.lane) / 4;
+  const bool on = wanted < share.part.end;
+  // Lanes without an item take the share's first once more and keep the result to themselves.
+  const u32 item = on ? wanted : share.part.begin;
+  const i32 token = static_cast<i32>(item / share.lines),
+            line = share.first_line + static_cast<i32>(item % share.lines);
+  bool alive = true, fine = true;
+  if constexpr (kReadsControl && kPollsSlots) fine = alive = use_control(tail, load_control(tail));
   device::Columns sum{};
 #pragma unroll
   for (i32 load = 0; load < kRunLoads; ++load) {
-    Routes routes{};
-    const i32 first = run_begin + load * kRoutesInFlight;
-    if (fine)
-      fine = kPollsSlots ? poll_routes(tail, token, line, first, run_end, routes)
-                         : load_routes(tail, token, line, first, run_end, routes);
+    Routes routes;
+    if (kRoutesAreDense || fine)
+      fine = fetch_routes(tail, token, line, run_begin + load * kRoutesInFlight, run_end, routes);
     if constexpr (kReadsControl && !kPollsSlots)
       if (load == 0) alive = use_control(tail, load_control(tail));
-    if (fine) add_routes(sum, routes);
+    if (kRoutesAreDense || fine) add_routes(sum, routes);
   }
-  if (on && alive && !fine) *tail.failed = 1;
+  if (!kRoutesAreDense && on && alive && !fine) *tail.failed = 1;
   const u32 word = join_runs(sum, group);
   // A line with a bad route is not published at all.
   if constexpr (kForm == Form::permuted || kPollsSlots)
     fine = (__ballot_sync(~0u, !fine) >> (tail.lane & ~3) & 0xFu) == 0;
-  if (fine && alive) put_partial(tail, token, line, group, word);
+  if (on && fine && alive) put_partial(tail, token, line, group, word);
   return alive;
 }
 

@@ -247,11 +247,30 @@ std::string KernelPlan::text() const {
 
 std::vector<PlanRequest> default_table(PutBy put) {
   std::vector<PlanRequest> table;
-  for (const int batch : kBuckets) {
+  const auto add = [&](Kind kind, Mode mode, int batch, Form form, bool shares) {
     PlanRequest request;
+    request.kind = kind;
+    request.mode = mode;
     request.batch = batch;
+    request.form = form;
     request.put = put;
+    request.shares_reduced = shares;
+    request.polls_shared = mode == Mode::front_poll;
     table.push_back(request);
+  };
+  for (const int batch : kBuckets) {
+    add(Kind::front, Mode::front, batch, Form::expanded, false);
+    add(Kind::take, Mode::front, batch, Form::published, false);
+    if (batch <= 16) {
+      add(Kind::front, Mode::front_poll, batch, Form::published, false);
+      add(Kind::fill, Mode::front_poll, batch, Form::expanded, false);
+    }
+    if (batch < 8) continue;
+    for (const Mode mode : {Mode::publish, Mode::twoshot}) {
+      add(Kind::publish, mode, batch, Form::expanded, false);
+      add(Kind::push, mode, batch, Form::published, false);
+      add(Kind::wave, mode, batch, Form::published, mode == Mode::publish && batch >= 16);
+    }
   }
   return table;
 }

@@ -103,7 +103,7 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) 
       }
     }
   } else {
-#pragma unroll 2
+#pragma unroll 1
     for (i32 pair = token_group; pair < kTilePairs; pair += kTokenGroups) {
       device::Tile tile[2];
       multiply<2>({from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)}, tile);
@@ -122,6 +122,7 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) 
 MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
   const i32 part = tail.lane % 8;
   const float* squares = tail.at<float>(kShared.item_squares);
+#pragma unroll 1
   for (i32 base = 0; base < kGeometry.tile; base += 4) {
     const i32 token = base + tail.lane / 8;
     float sum = 0.0f;

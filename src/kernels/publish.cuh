@@ -19,6 +19,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_publish(const __g
   const bool alive = publish_share<kThreads / 32, false>(tail, {0, kLatentLines, part});
   if constexpr (kPushes) {
     if (alive && tail.cluster == 0 && tail.warp == 0) publish_header(tail);
-    if (alive) push_shards(tail, tail.thread, tail.cluster, kPlainBlocks);
+    if (alive && tail.thread < kErrandThreads) push_shards(tail, tail.thread, tail.cluster, kPlainBlocks);
   }
 }

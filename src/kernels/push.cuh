@@ -18,5 +18,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_push(const __grid
   if (lines.begin == lines.end && tail.cluster != 0) return;
   if (!use_control(tail, load_control(tail))) return;
   if (tail.cluster == 0 && tail.warp == 0) publish_header(tail);
-  push_shards(tail, tail.thread, tail.cluster, kPlainBlocks);
+  if (tail.thread < kErrandThreads) push_shards(tail, tail.thread, tail.cluster, kPlainBlocks);
 }

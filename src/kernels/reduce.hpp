@@ -8,8 +8,8 @@
 
 namespace moetail::kernels {
 
-// Mailboxes whose lines one thread has in flight; fewer where three blocks share the registers of an SM.
-inline constexpr i32 kMaxRanksInFlight = kMinBlocks >= 3 ? 4 : 8;
+// Mailboxes whose lines one thread has in flight; fewer where registers are short: three blocks an SM, or polled slots of many tokens.
+inline constexpr i32 kMaxRanksInFlight = kMinBlocks >= 3 || (kPollsSlots && kMaxBatch > 8) ? 4 : 8;
 inline constexpr i32 kRanksInFlight = kRanks < kMaxRanksInFlight ? kRanks : kMaxRanksInFlight;
 
 /// The same line of every rank's mailbox, summed in rank order; rank 0's begins at `first`. False after a fault.
@@ -67,6 +67,7 @@ MOETAIL_DEVICE i32 tokens_of(const Tail& tail, i32 tile) {
 MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
   const u32 lines = static_cast<u32>(tail.slice_lines()),
             count = static_cast<u32>(tokens_of(tail, tile)) * lines;
+#pragma unroll 1
   for (u32 i = static_cast<u32>(tail.thread); i < count; i += kComputeWarps * 32) {
     const i32 tile_token = static_cast<i32>(i / lines), line = static_cast<i32>(i % lines);
     device::Columns x;
@@ -83,6 +84,7 @@ MOETAIL_DEVICE bool share_latents(const Tail& tail) {
   const u32 lines = static_cast<u32>(tail.slice_lines());
   const Part part =
       part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
+#pragma unroll 1
   for (u32 i = part.begin + static_cast<u32>(tail.thread); i < part.end; i += kThreads) {
     const i32 token = static_cast<i32>(i / lines), line = tail.slice_begin() + static_cast<i32>(i % lines);
     device::Columns x;
@@ -106,6 +108,7 @@ MOETAIL_DEVICE bool sum_own_chunk(const Tail& tail) {
   constexpr u32 kChunkLines = static_cast<u32>(kLatentLines / kRanks);
   const Part part =
       part_of(static_cast<u32>(tail.batch) * kChunkLines, static_cast<u32>(tail.block()), kBlocks);
+#pragma unroll 1
   for (u32 i = part.begin + static_cast<u32>(tail.thread); i < part.end; i += kThreads) {
     const i32 token = static_cast<i32>(i / kChunkLines), line = static_cast<i32>(i % kChunkLines);
     device::Columns x;
@@ -128,6 +131,7 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
   constexpr i32 kEach = kIsReduced ? 2 : 1;
   const u32 lines = static_cast<u32>(tail.slice_lines()),
             count = static_cast<u32>(tokens_of(tail, tile)) * lines;
+#pragma unroll 1
   for (u32 base = static_cast<u32>(tail.thread); base < count; base += kSummedInFlight * kComputeWarps * 32) {
     Line got[kSummedInFlight][kEach];
     const Line* from[kSummedInFlight];
@@ -203,6 +207,7 @@ MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
   const i32 row = owned_row(tail, row_block);
   if (row >= kShape.shard()) return true;
+#pragma unroll 1
   for (i32 token = kThreads - 1 - tail.thread; token < tokens_of(tail, tile); token += kThreads) {
     device::Columns sum;
     if (!sum_ranks<Region::shared>(tail, Site::shared_poll, tile * kGeometry.tile + token,

@@ -149,7 +149,7 @@ MOETAIL_DEVICE bool use_control(Tail& tail, const ControlWords& words) {
   tail.slot = slot_of(words.epoch);
   const bool even = protocol::previous_record_word(words.epoch) == Control::record_even;
   tail.previous = protocol::unpack_record(even ? words.record_even : words.record_odd);
-  if (words.poison == 0) return true;
+  if (__builtin_expect(words.poison == 0, 1)) return true;
   *tail.failed = 1;
   if (words.poison < kRecorded) raise_fault(tail.args, tail.epoch, FaultKind::poisoned, Spot{Site::epoch}, 0);
   return false;

@@ -80,7 +80,7 @@ class Waiter {
 
   MOETAIL_DEVICE u32 ticket() { return 0; }
   MOETAIL_DEVICE WaitVerdict pause(u32 spins, u32, int, const Spot& spot) {
-    if (spins % kSpinsPerLook != kSpinsPerLook - 1) return WaitVerdict::go_on;
+    if (__builtin_expect(spins % kSpinsPerLook != kSpinsPerLook - 1, 1)) return WaitVerdict::go_on;
     const u64 now = device::global_time_ns();
     if (begin_ns_ == 0) begin_ns_ = now;
     return look_around(args_, epoch_, spot, now - begin_ns_);

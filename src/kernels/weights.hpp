@@ -49,11 +49,7 @@ MOETAIL_DEVICE void fetch_weights(const Tail& tail, i32 index) {
                     tail.slice_begin() * protocol::kLineColumns;
   const u32 to = tail.shared_address + kShared.weights +
                  static_cast<u32>((it.stage * kGeometry.row_block + row) * kCut.pitch);
-#ifdef MOETAIL_NOHINT
-  device::copy_bulk_async(to, from, row_bytes, barrier);
-#else
   device::copy_bulk_async(to, from, row_bytes, barrier, device::evict_first_policy());
-#endif
 }
 
 /// Columns that pad a slice to whole k16 steps hold zeros in weights and operand: 0 times what memory happened to hold may be NaN.

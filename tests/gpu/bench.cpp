@@ -70,7 +70,7 @@ Timing time_call(const Gpu& gpu, const Shape& shape, const Call& call) {
   gpu.stream->begin_capture();
   for (int i = 0; i < kLayers; ++i) {
     inputs.ranks[0].destination = marks.as<u16>() + static_cast<std::size_t>(i % 3) * (1 << 19);
-    rig.enqueue(call, inputs, weights.as<u16>() + (std::getenv("SAMEW") ? 0 : i) * (shard_bytes / 2),
+    rig.enqueue(call, inputs, weights.as<u16>() + i * (shard_bytes / 2),
                 rows.as<u16>() + static_cast<std::size_t>(i % kRowCopies) * (rows_bytes / 2));
   }
   const cuda::Graph graph = gpu.stream->end_capture();
@@ -118,6 +118,7 @@ bool run_bench(Gpu& gpu, const std::vector<std::string>& words) {
       call.batch = batch;
       call.put = kernels::PutBy::own;
       try {
+        // "publish", "share" (publish with sharing), "twoshot" or "fshare" (front with sharing) instead of front.
         for (const auto& word : words) {
           if (word == "publish" || word == "share") call.mode = Mode::publish;
           if (word == "twoshot") call.mode = Mode::twoshot;

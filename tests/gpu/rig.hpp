@@ -59,7 +59,7 @@ struct Call {
   bool pushes =
       true;  ///< publish and twoshot: the publishing kernel pushes too, else a launch of its own does
   kernels::PutBy put = kernels::PutBy::peers;
-  int trigger = 1;
+  int trigger = 4;
   u64 seed = 1;
   int layer = 0;  ///< label
 };

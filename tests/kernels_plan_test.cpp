@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan without a GPU: geometry of known cases, the rules every plan keeps, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "kernels/plan.hpp"
+
+namespace moetail::kernels {
+namespace {
+
+PlanRequest front(int ranks, int batch, int launch_ranks = 1) {
+  PlanRequest request;
+  request.shape.ranks = ranks;
+  request.batch = batch;
+  request.launch_ranks = launch_ranks;
+  return request;
+}
+
+TEST(KernelPlan, K3OnEightRanksIsSevenClustersOfSixteenWithResidentWeights) {
+  for (const int batch : {1, 2, 4, 8, 16, 32}) {
+    const auto plan = make_plan(front(8, batch), device_shape("sm_90a"));
+    EXPECT_EQ(plan.grid, 112) << plan.text();
+    EXPECT_EQ(plan.cluster, 16);
+    EXPECT_EQ(plan.geometry.row_block, 128);
+    EXPECT_EQ(plan.geometry.stages, 1);
+    EXPECT_EQ(plan.geometry.tile, batch);
+    EXPECT_EQ(plan.blocks_per_sm, 2) << "a successor's block fits beside it";
+  }
+}
+
+TEST(KernelPlan, SixteenRanksTakeHalfRowBlocks) {
+  const auto plan = make_plan(front(16, 1), device_shape("sm_90a"));
+  EXPECT_EQ(plan.geometry.row_block, 64);
+  EXPECT_EQ(plan.geometry.clusters, 7);
+}
+
+TEST(KernelPlan, LoopbackHoldsAClusterOfEveryRankAtOnce) {
+  const auto device = device_shape("sm_90a");
+  for (const int ranks : {2, 4, 8, 16})
+    for (const int batch : {1, 16, 128}) {
+      const auto plan = make_plan(front(ranks, batch, ranks), device);
+      EXPECT_TRUE(plan.cooperative);
+      EXPECT_FALSE(plan.dependent);
+      EXPECT_LE(plan.grid / plan.cluster, device.resident_clusters * plan.blocks_per_sm) << plan.text();
+      EXPECT_EQ(plan.grid % (plan.cluster * ranks), 0);
+    }
+}
+
+TEST(KernelPlan, SliceCountDependsOnTheArchitectureAlone) {
+  for (const char* arch : {"sm_90a", "sm_100a", "sm_103a", "sm_120a"}) {
+    std::set<int> slices;
+    for (const int ranks : {1, 8, 16})
+      for (const int batch : {1, 5, 128})
+        for (const Kind kind : {Kind::front, Kind::wave})
+          for (const bool loopback : {false, true}) {
+            auto request = front(ranks, batch, loopback ? ranks : 1);
+            request.kind = kind;
+            request.mode = kind == Kind::wave ? Mode::publish : Mode::front;
+            slices.insert(make_plan(request, device_shape(arch)).geometry.slices);
+          }
+    EXPECT_EQ(slices.size(), 1u) << arch;
+  }
+}
+
+TEST(KernelPlan, EveryPlanKeepsItsBudgets) {
+  const Shape shapes[] = {
+      Shape{}, {64, 8, 1, 1, 4, 2}, {1056, 136, 4, 6, 40, 4}, {4096, 8192, 8, 8, 256, 16}};
+  for (const char* arch : {"sm_90a", "sm_100a", "sm_103a", "sm_120a"})
+    for (const auto& shape : shapes)
+      for (int batch = 1; batch <= shape.capacity; batch += batch < 20 ? 1 : 13) {
+        PlanRequest request;
+        request.shape = shape;
+        request.batch = batch;
+        const auto device = device_shape(arch);
+        const auto plan = make_plan(request, device);
+        EXPECT_LE(plan.shared_bytes, device.shared_per_block) << plan.text();
+        EXPECT_GE(plan.max_batch, batch);
+        EXPECT_LE(plan.geometry.clusters, make_cut(shape, plan.geometry).row_blocks);
+        EXPECT_LE(plan.grid / plan.cluster, device.resident_clusters)
+            << "front may spin on its own launch's blocks";
+      }
+}
+
+TEST(KernelPlan, ShapesBeyondSharedMemoryAreRefusedWithWhatToChange) {
+  PlanRequest request;
+  request.shape.latent = 1 << 20;
+  try {
+    make_plan(request, device_shape("sm_90a"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unsupported);
+    EXPECT_NE(std::string(error.what()).find("smaller latent size"), std::string::npos) << error.what();
+  }
+}
+
+TEST(KernelPlan, RefusesWhatTheRulesExclude) {
+  const auto device = device_shape("sm_90a");
+  EXPECT_THROW(make_plan(front(8, 129), device), Error);
+  EXPECT_THROW(make_plan(front(8, 1, 4), device), Error);
+  EXPECT_THROW(make_plan(front(3, 1), device), Error);
+  auto poll = front(8, 17);
+  poll.mode = Mode::front_poll;
+  EXPECT_THROW(make_plan(poll, device), Error);
+  EXPECT_THROW(device_shape("sm_80"), Error);
+}
+
+TEST(KernelPlan, DefaultTableIsSmall) {
+  EXPECT_LE(default_table(PutBy::peers).size(), 60u);
+}
+
+}  // namespace
+}  // namespace moetail::kernels
