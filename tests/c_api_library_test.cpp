@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C door as a library: what it exports, the probe, the plan, names and error texts.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -87,6 +88,7 @@ TEST(CApiLibrary, ProbeSaysWhyNot) {
   moetail_shape shape = MOETAIL_SHAPE_INIT;
   EXPECT_OK(moetail_supports(MOETAIL_ENGINE_AUTO, nullptr));
   EXPECT_OK(moetail_supports(MOETAIL_ENGINE_CPU, &shape));
+  setenv("MOETAIL_CUDA_DRIVER", "libmoetail-no-such-driver.so.1", 1);
   expect_refused(moetail_supports(MOETAIL_ENGINE_CUDA, nullptr), MOETAIL_UNSUPPORTED,
                  {"cuda", "accepted is"});
   shape.ranks = 3;

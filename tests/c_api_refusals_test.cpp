@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C door refuses what is wrong: null, released and foreign handles, structs of another size or version, numbers
 // that are no enumerator, and buffers; each with a status and a text, and with nothing done.
+#include <cstdlib>
 #include <functional>
 
 #include "tests/c_api_testing.hpp"
@@ -236,6 +237,7 @@ TEST(CApiRefusals, NumbersOutsideOfWhatIsAccepted) {
                [](auto& options) { options.first_deadline_ms = INT64_MAX; });
   expect_refused(moetail_world_create_virtual(3, nullptr, &world), MOETAIL_INVALID_ARGUMENT, {"ranks = 3"});
   moetail_world_options options = MOETAIL_WORLD_OPTIONS_INIT;
+  setenv("MOETAIL_CUDA_DRIVER", "libmoetail-no-such-driver.so.1", 1);
   options.engine = MOETAIL_ENGINE_CUDA;
   expect_refused(moetail_world_create_single(&options, &world), MOETAIL_UNSUPPORTED, {"cuda"});
 

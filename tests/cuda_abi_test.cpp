@@ -124,6 +124,9 @@ SAME_NUMBER(FunctionAttribute::preferred_shared_carveout, CU_FUNC_ATTRIBUTE_PREF
 SAME_NUMBER(FunctionAttribute::non_portable_cluster_size_allowed,
             CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
 
+SAME_SIZE(PointerAttribute, CUpointer_attribute);
+SAME_NUMBER(PointerAttribute::memory_type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+
 SAME_SIZE(LaunchAttributeId, CUlaunchAttributeID);
 SAME_NUMBER(LaunchAttributeId::ignore, CU_LAUNCH_ATTRIBUTE_IGNORE);
 SAME_NUMBER(LaunchAttributeId::cooperative, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);

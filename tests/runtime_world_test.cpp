@@ -31,6 +31,7 @@ TEST(RuntimeWorld, RanksAndEngines) {
   WorldOptions options;
   options.engine = Engine::cpu;
   EXPECT_EQ(World::single(options).engine(), Engine::cpu);
+  setenv("MOETAIL_CUDA_DRIVER", "libmoetail-no-such-driver.so.1", 1);
   options.engine = Engine::cuda;
   expect_error(Code::unsupported, {"engine = cuda", "auto or cpu", "no CUDA"},
                [&] { World::single(options); });

@@ -34,18 +34,22 @@ class TailBox;
 class TailWeights;
 class PreparedTail;
 
-/// Work of one rank in order. On the CPU engine a stream is a queue served by a thread of its own.
+/// Work of one rank in order. On the CPU engine a stream is a queue served by a thread of its own, on the CUDA engine a CUDA stream,
+/// which ranks of one GPU share.
 class Stream {
  public:
   Stream() = default;
   /// Runs `work` on this stream after everything enqueued before it: where a user's own producers and
-  /// consumers go.
+  /// consumers go. On the CUDA engine `work` is host code and must not call CUDA.
   void launch(std::function<void()> work) const;
   /// Returns when everything enqueued so far has run. Throws the first Error that a launch threw, or
   /// Code::fault where it was another exception.
   void synchronize() const;
   /// Waits (in stream order, the host does not wait) until `other` has run everything enqueued on it so far.
   void join(const Stream& other) const;
+  /// Copies in order, between any two of host memory and RankBuffers of the same world. What is copied must stay valid and unchanged
+  /// until it has run.
+  void copy(void* to, const void* from, std::size_t bytes) const;
   explicit operator bool() const { return impl_ != nullptr; }
 
   struct Impl;
@@ -130,10 +134,28 @@ struct RankCall {
   Call call;
 };
 
+/// Memory that the launches of a rank can address: ordinary memory on the CPU engine, device memory on the CUDA engine, which takes no
+/// other in any call. 256-byte aligned, not initialized. Copies share it; it is freed with the last one.
+class RankBuffer {
+ public:
+  void* data() const { return memory_.get(); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  friend class World;
+  RankBuffer(std::shared_ptr<void> memory, std::size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
+  std::shared_ptr<void> memory_;
+  std::size_t bytes_;
+};
+
 /// The ranks of one tensor-parallel group, and whose memory is where.
 class World {
  public:
-  /// `ranks` ranks in this process: threads over ordinary memory on the CPU engine.
+  /// Why an engine cannot run on this machine, in words; nothing where it can. Cheap, and makes no world.
+  static std::optional<std::string> obstacle(Engine engine);
+
+  /// `ranks` ranks in this process: threads over ordinary memory on the CPU engine; on the CUDA engine all on one GPU, whose tails run
+  /// together in one cooperative launch. Engine::automatic is the CPU engine: buffers of the other lie elsewhere.
   static World virtual_ranks(int ranks, const WorldOptions& options = {});
   /// One rank, alone.
   static World single(const WorldOptions& options = {});
@@ -146,6 +168,9 @@ class World {
 
   /// One box a local rank, armed. Collective: all ranks pass the same shape.
   std::vector<TailBox> make_boxes(const Shape& shape) const;
+
+  /// Memory for a rank's inputs and outputs. Throws Code::resource.
+  RankBuffer make_buffer(int rank, std::size_t bytes) const;
 
   /// One call of every local rank, at most one a rank, all of the same batch; the way to run a world whose
   /// ranks live in one process.

@@ -4,13 +4,19 @@
 
 #include "base/error.hpp"
 #include "engine/cpu/arith.hpp"
+#include "engine/cuda/driver.hpp"
 #include "runtime/impl.hpp"
 
 namespace moetail::runtime {
 
 void check_engine(Engine engine) {
-  if (engine == Engine::cuda)
-    base::fail(Code::unsupported, "engine = cuda: accepted is auto or cpu: this build has no CUDA engine");
+  if (engine == Engine::cuda) {
+    const cuda::Support support = cuda::cuda_support();
+    if (!support.usable)
+      base::fail(Code::unsupported, "engine = cuda: accepted is auto or cpu on this machine: {}",
+                 support.reason);
+    return;
+  }
   // A wrong MOETAIL_CPU_TARGET is an error here, where somebody hears it, not in a launch.
   static_cast<void>(cpu::arith());
 }

@@ -133,15 +133,17 @@ void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, cons
   if (is_pushed_mode(fixed) && box.tracker.is_pushed())
     base::fail(Code::call_order,
                "push: this call's shared partial is pushed already: accepted is one push a call");
+  // The launch first: a kernel that is missing under capture is refused while the box is as it was.
+  if (is_pushed_mode(fixed)) {
+    Call call;
+    call.batch = batch;
+    call.shared = shared;
+    if (on_side) side->stream->join(*main->stream);
+    box.box->push(on_side ? *side->stream : *main->stream, tail_call(*impl_, call, fixed));
+  }
   box.tracker.open("push", impl_.get(), batch, mode, resolved);
   box.tracker.remember_shared(shared.data());
-  if (!is_pushed_mode(fixed)) return;
-  box.tracker.set_pushed(on_side);
-  Call call;
-  call.batch = batch;
-  call.shared = shared;
-  if (on_side) side->stream->join(*main->stream);
-  box.box->push(on_side ? *side->stream : *main->stream, tail_call(*impl_, call, fixed));
+  if (is_pushed_mode(fixed)) box.tracker.set_pushed(on_side);
 }
 
 PublishTargets PreparedTail::publish(int batch, Mode mode) const {

@@ -5,6 +5,7 @@
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "engine/cpu/group.hpp"
+#include "engine/cuda/box_group.hpp"
 #include "runtime/impl.hpp"
 #include "transport/host.hpp"
 
@@ -27,6 +28,13 @@ cpu::Mailboxes make_mailboxes(int ranks, const protocol::Layout& layout) {
 }
 
 std::unique_ptr<engine::Group> make_group(int ranks, const WorldOptions& options) {
+  if (options.engine == Engine::cuda) {
+    cuda::GroupOptions group;
+    group.ranks = ranks;
+    group.deadline = options.deadline;
+    group.first_deadline = options.first_deadline;
+    return std::make_unique<cuda::Group>(group);
+  }
   cpu::GroupOptions group;
   group.ranks = ranks;
   group.threads = options.threads;
@@ -105,6 +113,27 @@ void Stream::synchronize() const {
 void Stream::join(const Stream& other) const {
   if (!impl_ || !other.impl_) base::bad_argument("stream", "empty", "a stream of a world");
   impl_->stream->join(*other.impl_->stream);
+}
+
+void Stream::copy(void* to, const void* from, std::size_t bytes) const {
+  if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
+  if (bytes > 0 && (to == nullptr || from == nullptr))
+    base::bad_argument(to == nullptr ? "to" : "from", "null", "a pointer to the data");
+  impl_->stream->copy(to, from, bytes);
+}
+
+std::optional<std::string> World::obstacle(Engine engine) {
+  try {
+    runtime::check_engine(engine);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+RankBuffer World::make_buffer(int rank, std::size_t bytes) const {
+  static_cast<void>(rank_of(*impl_, rank));
+  return {impl_->group->allocate(rank, bytes), bytes};
 }
 
 World World::virtual_ranks(int ranks, const WorldOptions& options) {

@@ -204,12 +204,14 @@ EXPORT Result cuMemAlloc_v2(DevicePtr* address, std::size_t bytes) {
   return call(__func__, [&] {
     ++state().live["device memory"];
     *address = reinterpret_cast<DevicePtr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    state().allocations[*address] = bytes;
   });
 }
 
 EXPORT Result cuMemFree_v2(DevicePtr address) {
   return call(__func__, [&] {
     --state().live["device memory"];
+    state().allocations.erase(address);
     std::free(reinterpret_cast<void*>(address));
   });
 }
@@ -228,6 +230,16 @@ EXPORT Result cuMemHostAlloc(void** host, std::size_t bytes, unsigned) {
 
 EXPORT Result cuMemHostGetDevicePointer_v2(DevicePtr* address, void* host, unsigned) {
   return call(__func__, [&] { *address = reinterpret_cast<DevicePtr>(host); });
+}
+
+EXPORT Result cuPointerGetAttribute(void* value, PointerAttribute, DevicePtr address) {
+  ++state().calls[__func__];
+  for (const auto& [begin, bytes] : state().allocations)
+    if (address >= begin && address < begin + bytes) {
+      *static_cast<unsigned*>(value) = 2;  // CU_MEMORYTYPE_DEVICE
+      return Result::success;
+    }
+  return Result::invalid_value;
 }
 
 EXPORT Result cuMemFreeHost(void* host) {

@@ -42,6 +42,7 @@ struct FakeState {
   int num_parameters = 1;  ///< of every kernel
   bool capturing = false;
   std::map<int, int> function_attributes;
+  std::map<cuda::abi::DevicePtr, std::size_t> allocations;  ///< of the device: address -> bytes
 };
 
 /// The library's one state; C linkage, found by dlsym.

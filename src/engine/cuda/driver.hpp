@@ -63,6 +63,7 @@ class Driver {
   using GraphExec = abi::GraphExec;
   using DeviceAttribute = abi::DeviceAttribute;
   using FunctionAttribute = abi::FunctionAttribute;
+  using PointerAttribute = abi::PointerAttribute;
   using LaunchConfig = abi::LaunchConfig;
   using CaptureStatus = abi::CaptureStatus;
   using CaptureMode = abi::CaptureMode;

@@ -104,6 +104,8 @@ enum class LaunchAttributeId : int {
   programmatic_stream_serialization = 6,
 };
 
+enum class PointerAttribute : int { memory_type = 2 };
+
 enum class CaptureStatus : int { none = 0, active = 1, invalidated = 2 };
 enum class CaptureMode : int { global = 0, thread_local_only = 1, relaxed = 2 };
 
@@ -189,6 +191,7 @@ using HostFunction = void (*)(void*);
   X(mem_get_info, cuMemGetInfo_v2, (std::size_t*, std::size_t*))                                        \
   X(mem_host_alloc, cuMemHostAlloc, (void**, std::size_t, unsigned))                                    \
   X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, (DevicePtr*, void*, unsigned))           \
+  X(pointer_get_attribute, cuPointerGetAttribute, (void*, PointerAttribute, DevicePtr))                 \
   X(mem_free_host, cuMemFreeHost, (void*))                                                              \
   X(memcpy_async, cuMemcpyAsync, (DevicePtr, DevicePtr, std::size_t, Stream))                           \
   X(memset_d32_async, cuMemsetD32Async, (DevicePtr, unsigned, std::size_t, Stream))                     \

@@ -21,6 +21,15 @@ std::size_t free_bytes(const Driver& driver) {
 
 }  // namespace
 
+bool is_device_address(const Context& context, const void* address) {
+  const ContextScope scope(context);
+  unsigned type = 0;
+  // Ordinary host memory is no value that the driver accepts here, and that is the answer.
+  return context.driver().pointer_get_attribute(&type, abi::PointerAttribute::memory_type,
+                                                reinterpret_cast<abi::DevicePtr>(address)) ==
+         abi::Result::success;
+}
+
 DeviceMemory::DeviceMemory(ContextRef context, std::size_t bytes)
     : context_(std::move(context)), bytes_(bytes) {
   check_bytes(bytes);

@@ -63,4 +63,7 @@ class MappedHostMemory {
   std::size_t bytes_ = 0;
 };
 
+/// Whether the driver knows the address: memory of a device, managed memory, or pinned host memory. A fraction of a microsecond.
+bool is_device_address(const Context& context, const void* address);
+
 }  // namespace moetail::cuda

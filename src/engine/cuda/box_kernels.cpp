@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cuda/box_kernels.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "engine/cuda/planned.hpp"
+
+namespace moetail::cuda {
+
+kernels::Kind tail_kind(Mode mode) {
+  return mode == Mode::publish || mode == Mode::twoshot ? kernels::Kind::wave : kernels::Kind::front;
+}
+
+BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device,
+                       const protocol::Shape& shape, int ranks)
+    : store_(std::move(store)), device_(std::move(device)), shape_(shape), ranks_(ranks) {}
+
+const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& call, int launch_ranks,
+                                         const Stream& stream) {
+  const Key key{kind,
+                call.batch,
+                call.mode,
+                call.routed.form,
+                call.routed.weight_type,
+                call.residual != nullptr,
+                call.shares_reduced,
+                call.polls_slots,
+                call.polls_shared,
+                launch_ranks};
+  const std::lock_guard lock(mutex_);
+  if (const auto found = ready_.find(key); found != ready_.end()) return found->second;
+  kernels::PlanRequest request;
+  request.shape = shape_;
+  request.kind = kind;
+  request.batch = call.batch;
+  request.mode = call.mode;
+  request.form = call.routed.form;
+  request.weights = call.routed.weight_type;
+  request.residual = call.residual != nullptr;
+  request.shares_reduced = call.shares_reduced;
+  request.polls_shared = call.polls_shared;
+  request.launch_ranks = launch_ranks;
+  // What a front_poll tail polls, somebody else has filled: to its kernel the routed input is published.
+  if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
+  KernelRequest wanted =
+      request_of(kernels::make_plan(request, device_), limits_of(store_->context()->facts()));
+  // Ranks on one device do not start early: a spinning launch could take the place that its predecessor still needs.
+  if (ranks_ > 1) wanted.launch.dependent = false;
+  Ready ready{store_->get(wanted, stream), wanted.launch};
+  return ready_.emplace(key, std::move(ready)).first->second;
+}
+
+void BoxKernels::launch(const Ready& ready, const Stream& stream, int batch,
+                        std::span<const kernels::RankArgs> ranks) {
+  // LaunchArgs of as many ranks, whose number is a template's there and a value here.
+  using Head = kernels::LaunchArgs<1>;
+  constexpr std::size_t kRanksAt = offsetof(Head, rank);
+  static_assert(sizeof(Head) == kRanksAt + sizeof(kernels::RankArgs));
+  alignas(16) std::byte bytes[sizeof(kernels::LaunchArgs<protocol::kMaxRanks>)] = {};
+  static_assert(offsetof(Head, batch) == 0);
+  const protocol::i32 rows = batch;
+  std::memcpy(bytes, &rows, sizeof rows);
+  std::memcpy(bytes + kRanksAt, ranks.data(), ranks.size_bytes());
+  const void* const parameter = bytes;
+  ready.kernel->launch(ready.launch, stream, {&parameter, 1});
+}
+
+}  // namespace moetail::cuda

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of one family of boxes: found for a call once, by its numbers, and launched with by-value arguments after that.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <tuple>
+
+#include "engine/call.hpp"
+#include "engine/cuda/kernel_store.hpp"
+#include "kernels/args.hpp"
+#include "kernels/plan.hpp"
+#include "protocol/shape.hpp"
+
+namespace moetail::cuda {
+
+class BoxKernels {
+ public:
+  /// `ranks`: of the world, all on this device.
+  BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device, const protocol::Shape& shape,
+             int ranks);
+
+  struct Ready {
+    std::shared_ptr<const Kernel> kernel;
+    Launch launch;
+  };
+  /// The kernel that serves `call` as `kind`, for `launch_ranks` ranks. The first time it is planned, compiled if need be, loaded and
+  /// checked; while `stream` is capturing that is Code::call_order.
+  const Ready& get(kernels::Kind kind, const engine::TailCall& call, int launch_ranks, const Stream& stream);
+
+  /// Launches with one argument for each rank.
+  static void launch(const Ready& ready, const Stream& stream, int batch,
+                     std::span<const kernels::RankArgs> ranks);
+
+  const protocol::Shape& shape() const { return shape_; }
+
+ private:
+  using Key = std::tuple<kernels::Kind, int, Mode, Form, WeightType, bool, bool, bool, bool, int>;
+
+  std::shared_ptr<KernelStore> store_;
+  kernels::DeviceShape device_;
+  protocol::Shape shape_;
+  int ranks_;
+  std::mutex mutex_;
+  std::map<Key, Ready> ready_;  // never erased from: callers keep references
+};
+
+/// The tail that serves a mode.
+kernels::Kind tail_kind(Mode mode);
+
+}  // namespace moetail::cuda

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA engine as the runtime drives it, on the fake device: which launches a call becomes, with which attributes and arguments, and
+// what is refused before anything is launched.
+#include <gmock/gmock.h>
+
+#include <stdexcept>
+
+#include "engine/cuda/box_group.hpp"
+#include "tests/cuda_testing.hpp"
+#include "tests/expect_error.hpp"
+
+namespace moetail::testing {
+namespace {
+
+using cuda::abi::LaunchAttributeId;
+using engine::RankTail;
+using engine::StreamRole;
+using engine::TailCall;
+
+class CudaGroup : public FakeCudaTest {
+ protected:
+  ~CudaGroup() override { expect_nothing_lives(); }
+
+  /// A group of `ranks` ranks with boxes and streams; its kernels are empty.
+  struct Ranks {
+    Ranks(const cuda::ContextRef& context, int ranks) {
+      cuda::GroupOptions options;
+      options.ranks = ranks;
+      options.deadline = std::chrono::seconds(3);
+      options.first_deadline = std::chrono::seconds(5);
+      options.context = context;
+      options.cache = std::make_shared<cuda::KernelCache>(cuda::Compiler{[] { return std::string("1.0"); },
+                                                                         [](const cuda::KernelSpec& spec) {
+                                                                           cuda::CompileResult result;
+                                                                           result.cubin.resize(4);
+                                                                           cuda::KernelUsage usage;
+                                                                           usage.name = spec.entry;
+                                                                           usage.num_registers = 32;
+                                                                           result.usage = {usage};
+                                                                           return result;
+                                                                         }},
+                                                          std::nullopt);
+      group = std::make_unique<cuda::Group>(options);
+      for (int rank = 0; rank < ranks; ++rank) {
+        main.push_back(group->make_stream(rank, StreamRole::main));
+        side.push_back(group->make_stream(rank, StreamRole::side));
+      }
+      protocol::Shape shape;
+      shape.ranks = ranks;
+      boxes = group->make_boxes(shape);
+    }
+
+    std::vector<RankTail> tails(const TailCall& call) {
+      std::vector<RankTail> result;
+      for (std::size_t rank = 0; rank < boxes.size(); ++rank)
+        result.push_back({boxes[rank].get(), main[rank].get(), call});
+      return result;
+    }
+
+    std::unique_ptr<cuda::Group> group;
+    std::vector<std::unique_ptr<engine::Stream>> main, side;
+    std::vector<std::unique_ptr<engine::Box>> boxes;
+  };
+
+  static TailCall front_call() {
+    TailCall call;
+    call.mode = Mode::front;
+    call.batch = 3;
+    call.routed.form = Form::expanded;
+    return call;
+  }
+  static bool has(const FakeLaunch& launch, LaunchAttributeId id) {
+    for (const auto& attribute : launch.attributes)
+      if (attribute.id == id) return true;
+    return false;
+  }
+};
+
+TEST_F(CudaGroup, LoopbackRunsTheTailsOfAllRanksInOneCooperativeLaunch) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  two.group->tail(two.tails(front_call()));
+  ASSERT_EQ(fake.launches.size(), 1u);
+  const FakeLaunch& launch = fake.launches.front();
+  EXPECT_TRUE(has(launch, LaunchAttributeId::cooperative));
+  EXPECT_FALSE(has(launch, LaunchAttributeId::programmatic_stream_serialization));
+  EXPECT_EQ(launch.first_parameter, 3) << "the batch comes first";
+}
+
+TEST_F(CudaGroup, OneRankIsADependentLaunch) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  one.group->tail(one.tails(front_call()));
+  ASSERT_EQ(fake.launches.size(), 1u);
+  EXPECT_TRUE(has(fake.launches.front(), LaunchAttributeId::programmatic_stream_serialization));
+  EXPECT_FALSE(has(fake.launches.front(), LaunchAttributeId::cooperative));
+}
+
+TEST_F(CudaGroup, WhatNoOtherRankWaitsForIsALaunchARank) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  TailCall call = front_call();
+  call.mode = Mode::publish;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    two.boxes[rank]->push(*two.main[rank], call);
+    two.boxes[rank]->publish(*two.main[rank], call);
+  }
+  two.group->tail(two.tails(call));
+  for (std::size_t rank = 0; rank < 2; ++rank) two.boxes[rank]->take(*two.main[rank], call.batch, nullptr);
+  ASSERT_EQ(fake.launches.size(), 7u);
+  for (const FakeLaunch& launch : fake.launches) {
+    EXPECT_FALSE(has(launch, LaunchAttributeId::programmatic_stream_serialization))
+        << "no dependent launch in loopback";
+    EXPECT_EQ(has(launch, LaunchAttributeId::cooperative), &launch == &fake.launches[4]);
+  }
+}
+
+TEST_F(CudaGroup, ArgumentsAreTheRanksOwn) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  TailCall call = front_call();
+  call.layer = 7;
+  const auto args = static_cast<cuda::Box&>(*two.boxes[1]).args(call);
+  EXPECT_EQ(args.rank, 1);
+  EXPECT_EQ(args.peer[0], two.boxes[0]->view().peer[0]);
+  EXPECT_EQ(args.rearm_others, args.peer[1]);
+  EXPECT_EQ(args.call.layer, 7);
+  EXPECT_EQ(args.deadline_ns, 3'000'000'000u);
+  EXPECT_EQ(args.first_deadline_ns, 5'000'000'000u);
+}
+
+TEST_F(CudaGroup, SideWorkIsJoinedBeforeASpinningGroup) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  const int before = fake.calls["cuStreamWaitEvent"];
+  two.group->tail(two.tails(front_call()));
+  EXPECT_EQ(fake.calls["cuStreamWaitEvent"], before + 1);
+  two.main[1]->join(*two.main[0]);
+  EXPECT_EQ(fake.calls["cuStreamWaitEvent"], before + 1) << "the ranks' main streams are one";
+}
+
+TEST_F(CudaGroup, RanksOfOneLaunchAreAlike) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  auto tails = two.tails(front_call());
+  two.group->prepare(tails);
+  tails[1].call.routed.form = Form::permuted;
+  expect_error(Code::invalid_argument, {"routed.form", "the same on all ranks"},
+               [&] { two.group->prepare(tails); });
+  tails = two.tails(front_call());
+  tails[1].call.routed.weight_type = WeightType::fp32;
+  expect_error(Code::invalid_argument, {"weights", "one type"}, [&] { two.group->prepare(tails); });
+  tails = two.tails(front_call());
+  static const engine::u16 row = 0;
+  tails[0].call.residual = &row;
+  expect_error(Code::invalid_argument, {"residual"}, [&] { two.group->prepare(tails); });
+  EXPECT_TRUE(fake.launches.empty());
+}
+
+TEST_F(CudaGroup, UnderCaptureACallThatIsNotWarmIsRefusedAsAWhole) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  fake.capturing = true;
+  expect_error(Code::call_order, {"capturing", "warm-up"},
+               [&] { one.group->prepare(one.tails(front_call())); });
+  fake.capturing = false;
+  one.group->prepare(one.tails(front_call()));
+  fake.capturing = true;
+  one.group->prepare(one.tails(front_call()));
+  one.group->tail(one.tails(front_call()));
+  EXPECT_EQ(fake.launches.size(), 1u);
+}
+
+TEST_F(CudaGroup, HostMemoryIsRefused) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  const int on_the_host = 0;
+  expect_error(Code::invalid_argument, {"shared = ", "device can address"},
+               [&] { one.boxes[0]->check_address("shared", &on_the_host); });
+  one.boxes[0]->check_address("shared", nullptr);
+  const auto buffer = one.group->allocate(0, 100);
+  one.boxes[0]->check_address("shared", buffer.get());
+}
+
+TEST_F(CudaGroup, WhatHostWorkThrowsComesOutOfSynchronize) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  bool ran = false;
+  one.main[0]->call([&] { ran = true; });
+  one.main[0]->call([] { throw std::runtime_error("from a host function"); });
+  EXPECT_TRUE(ran);
+  EXPECT_THROW(one.main[0]->synchronize(), std::runtime_error);
+  one.main[0]->synchronize();
+}
+
+TEST_F(CudaGroup, BoxesAreArmedAndArmedAgain) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  auto* const first = one.boxes[0]->view().mine<protocol::u32>(protocol::Region::latent, 0, 0, 0);
+  EXPECT_EQ(*first, protocol::kEmptyWord);
+  *first = 5;
+  one.boxes[0]->abort();
+  one.boxes[0]->arm();
+  EXPECT_EQ(*first, protocol::kEmptyWord);
+  EXPECT_FALSE(one.boxes[0]->fault().has_value());
+}
+
+}  // namespace
+}  // namespace moetail::testing
