@@ -9,6 +9,7 @@
 #include "cli/machine.hpp"
 #include "cli/table.hpp"
 #include "engine/cpu/arith.hpp"
+#include "engine/cuda/info.hpp"
 #include "protocol/layout.hpp"
 
 namespace moetail::cli {
@@ -42,6 +43,25 @@ std::string engine_state(Engine engine) {
   } catch (const Error& error) {
     return fmt::format("cannot run: {}", error.what());
   }
+}
+
+std::string device_text(const cuda::DeviceFacts& device) {
+  return fmt::format("{}, {}, {} SMs, {} of memory, {} of L2, {} of shared memory a block, {} an SM",
+                     device.name, device.arch(), device.num_sms, bytes_text(device.memory_bytes),
+                     bytes_text(device.l2_bytes), bytes_text(device.shared_bytes_per_block),
+                     bytes_text(device.shared_bytes_per_sm));
+}
+
+void print_gpu() {
+  const cuda::CudaInfo info = cuda::cuda_info();
+  fmt::print(
+      "GPU\n  driver            {}\n  compiler          {}\n  kernel cache      {}\n  device            {}\n",
+      info.driver, info.nvrtc, info.kernel_cache, info.device ? device_text(*info.device) : "none");
+  for (const cuda::ClusterFit& fit : info.clusters)
+    fmt::print("  {:17} {} of {} blocks of {} threads, with {} of shared memory a block\n",
+               &fit == info.clusters.data() ? "resident clusters" : "", fit.resident, fit.cluster,
+               fit.threads, bytes_text(fit.shared_bytes));
+  fmt::print("\n");
 }
 
 const char* rows_text(protocol::RowCount rows) {
@@ -117,6 +137,7 @@ int info_command(const InfoOptions& options) {
   print_machine(this_machine());
   fmt::print("Engines\n  cpu               {}\n  cuda              {}\n\n", engine_state(Engine::cpu),
              engine_state(Engine::cuda));
+  print_gpu();
   print_layout(shape);
   print_environment();
   return kAllPassed;

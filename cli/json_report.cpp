@@ -49,7 +49,7 @@ json report_head(const SessionOptions& session, const Machine& machine, const Ce
           {"report_version", 1},
           {"date", utc_now()},
           {"command_line", session.command_line},
-          {"engine", "cpu"},
+          {"engine", session.engine == Engine::cuda ? "cuda" : "cpu"},
           {"world", "virtual"},
           {"seed", session.seed},
           {"machine",
@@ -81,6 +81,7 @@ json result_json(const Result& result) {
   const Configuration& one = result.configuration;
   const Checks& checks = result.checks;
   const bool passed = checks.passed();
+  const bool has_floor = result.floor.us() > 0;
   const auto time = [&](double us) { return passed ? json(us) : json(); };
   return {{"mode", protocol::mode_name(one.plan.mode)},
           {"mode_asked", protocol::mode_name(one.mode)},
@@ -95,10 +96,10 @@ json result_json(const Result& result) {
           {"samples", result.timing.samples},
           {"median_us", time(result.timing.median_us)},
           {"p99_us", time(result.timing.p99_us)},
-          {"floor_us", time(result.floor.us())},
-          {"floor_bytes_us", time(result.floor.bytes_us)},
-          {"floor_flops_us", time(result.floor.flops_us)},
-          {"percent_of_floor", time(result.percent_of_floor())},
+          {"floor_us", has_floor ? time(result.floor.us()) : json()},
+          {"floor_bytes_us", has_floor ? time(result.floor.bytes_us) : json()},
+          {"floor_flops_us", has_floor ? time(result.floor.flops_us) : json()},
+          {"percent_of_floor", has_floor ? time(result.percent_of_floor()) : json()},
           {"worst_row_error", checks.worst_error},
           {"worst_row_bound", checks.worst_bound},
           {"worst_row",

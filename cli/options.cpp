@@ -91,8 +91,14 @@ WorldOptions SessionOptions::world_options(const std::string& policy_file) const
   return options;
 }
 
+void SessionOptions::choose_engine(const CallOptions& call) {
+  if (engine != Engine::automatic) return;
+  const bool is_published = call.form == Form::published;  // its producers are host code here
+  engine = is_published || World::obstacle(Engine::cuda) ? Engine::cpu : Engine::cuda;
+}
+
 void SessionOptions::check_supported() const {
-  // The door itself refuses an engine that this build lacks; it knows the reason.
+  // The door itself refuses an engine that does not run here; it knows the reason.
   if (engine == Engine::cuda) World::single(world_options(""));
   if (world == WorldKind::replay)
     base::fail(Code::unsupported,

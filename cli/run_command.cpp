@@ -32,7 +32,9 @@ Result run_configuration(const RunOptions& options, const RunSetup& setup, const
   result.configuration = one;
   result.num_layers = static_cast<int>(weights.size());
   result.steps = options.steps;
-  result.floor = floor_of(one.plan, ceilings);
+  // The ceilings are the processor's, and say nothing of a GPU.
+  const bool on_gpu = options.session.engine == Engine::cuda;
+  if (!on_gpu) result.floor = floor_of(one.plan, ceilings);
   const Inputs inputs = make_inputs(setup, one.input, progress);
   StepDriver driver(options.session.world_options(options.call.policy_file), weights, inputs, one.mode,
                     one.plan.mode);
@@ -71,7 +73,7 @@ void compare_with_other_modes(Result& result, const std::vector<Result>& earlier
 
 class Printer {
  public:
-  explicit Printer(bool silent) : silent_(silent) {}
+  Printer(bool silent, Engine engine) : silent_(silent), on_gpu_(engine == Engine::cuda) {}
 
   void begin(const RunSetup& setup) const {
     if (silent_) return;
@@ -96,16 +98,23 @@ class Printer {
         "Times are of one layer, from all steps but the first. First and last step are checked whole, the "
         "others "
         "by {} rows.\n{}\n{}, {} cores\n",
-        Judge::kSampledRows, floor_text(ceilings), machine.cpu, machine.cores);
+        Judge::kSampledRows,
+        on_gpu_ ? "All ranks on one GPU, in one cooperative launch a tail; host functions stand between "
+                  "layers. No floor."
+                : floor_text(ceilings),
+        machine.cpu, machine.cores);
   }
 
  private:
   bool silent_;
+  bool on_gpu_;
 };
 
 }  // namespace
 
-int run_command(const RunOptions& options) {
+int run_command(const RunOptions& given) {
+  RunOptions options = given;
+  options.session.choose_engine(options.call);
   options.session.check_supported();
   const RunSetup setup = make_setup(options);
   const Machine machine = this_machine();
@@ -119,7 +128,7 @@ int run_command(const RunOptions& options) {
   report["results"] = nlohmann::json::array();
 
   const std::vector<LayerWeights> weights = make_weights(options, setup, progress);
-  const Printer printer(report_file.is_stdout());
+  const Printer printer(report_file.is_stdout(), options.session.engine);
   printer.begin(setup);
   std::vector<Result> results;
   bool passed = true;

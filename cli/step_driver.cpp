@@ -41,12 +41,19 @@ StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights
       layer_us_(weights.size()),
       world_(inputs.spec().shape.ranks == 1 ? World::single(options)
                                             : World::virtual_ranks(inputs.spec().shape.ranks, options)),
+      residence_(world_),
       boxes_(world_.make_boxes(inputs.spec().shape)) {
+  if (world_.engine() == Engine::cuda && inputs.spec().form == Form::published)
+    base::fail(Code::unsupported,
+               "--form = published with --engine cuda: accepted is rows, permuted or partial; on a GPU the "
+               "experts that publish are "
+               "kernels of the user's own");
   const Shape& shape = inputs.spec().shape;
   for (const LayerWeights& layer : weights)
     for (int rank = 0; rank < shape.ranks; ++rank)
       tails_.emplace_back(boxes_[static_cast<std::size_t>(rank)],
-                          TailWeights::from_full(shape, rank, layer.up_proj.span(), layer.norm.span()),
+                          TailWeights::from_full(shape, rank, residence_.of(layer.up_proj.span(), rank),
+                                                 residence_.of(layer.norm.span(), rank)),
                           layer.layer);
 }
 
@@ -68,7 +75,9 @@ void StepDriver::run_step(int step) {
   Clock::time_point begin;
   {
     Gate gate;
-    for (int rank = 0; rank < num_ranks(); ++rank) gate.hold(world_.main_stream(rank));
+    // A GPU loads kernels while it enqueues the first step, which a stream that is held back could keep from happening.
+    for (int rank = 0; rank < num_ranks() && world_.engine() == Engine::cpu; ++rank)
+      gate.hold(world_.main_stream(rank));
     const Stream timed = world_.main_stream(0);
     timed.launch([this] { stamps_[0] = Clock::now(); });
     for (int position = 0; position < num_layers(); ++position) {
@@ -79,6 +88,7 @@ void StepDriver::run_step(int step) {
   }
   world_.synchronize();
   step_us_ = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  residence_.fetch();
   for (std::size_t i = 0; i < layer_us_.size(); ++i)
     layer_us_[i] = std::chrono::duration<double, std::micro>(stamps_[i + 1] - stamps_[i]).count();
 }
@@ -96,9 +106,10 @@ void StepDriver::enqueue_layer(int position, int step) {
     Call call;
     call.batch = spec.batch;
     call.mode = asked_;
-    call.routed = routed_of(input, spec);
-    if (!polls_slots) call.shared = {input.shared, row_elements};
-    if (input.residual != nullptr) call.residual = {input.residual, row_elements};
+    call.routed = residence_.of(routed_of(input, spec), rank);
+    if (!polls_slots) call.shared = residence_.of(std::span(input.shared, row_elements), rank);
+    if (input.residual != nullptr)
+      call.residual = residence_.of(std::span(input.residual, row_elements), rank);
     // From the main stream: on a CPU a side stream is one more thread to switch to, and overlaps nothing.
     if (running_ == Mode::publish || running_ == Mode::twoshot)
       rank_tail.push(call.shared, spec.batch, asked_);
@@ -110,7 +121,7 @@ void StepDriver::enqueue_layer(int position, int step) {
     // The experts' stream joins late: front_poll reads their rows while they are being written.
     if (polls_slots) world_.main_stream(rank).join(world_.side_stream(rank));
     boxes_[static_cast<std::size_t>(rank)].take(views[static_cast<std::size_t>(rank)],
-                                                output_rows(position, rank));
+                                                residence_.output(output_rows(position, rank), rank));
   }
 }
 

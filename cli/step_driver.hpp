@@ -9,6 +9,7 @@
 #include "cli/buffer.hpp"
 #include "cli/inputs.hpp"
 #include "cli/judge.hpp"
+#include "cli/residence.hpp"
 #include "cli/weights.hpp"
 #include "moetail/moetail.hpp"
 
@@ -18,7 +19,8 @@ namespace moetail::cli {
 /// a captured graph would be, so the measured times hold no enqueueing.
 class StepDriver : public StepOutput {
  public:
-  /// `weights` and `inputs` are viewed. `running`: the mode that the plan says; `asked`: what calls pass.
+  /// `weights` and `inputs` are viewed, and copied to the device on the CUDA engine. `running`: the mode that the plan says;
+  /// `asked`: what calls pass. Throws Code::unsupported for published input on the CUDA engine: its producers are kernels.
   StepDriver(const WorldOptions& options, std::span<const LayerWeights> weights, const Inputs& inputs,
              Mode asked, Mode running);
 
@@ -29,7 +31,7 @@ class StepDriver : public StepOutput {
   /// Output rows of the last step, [B, H]. `position`: the layer's place, from 0.
   std::span<const Bf16> output(int position, int rank) const override;
 
-  /// Microseconds that each layer of the last step took: from the end of the one before to the end of this one's take, on rank
+  /// Microseconds that each layer of the last step took, on the CUDA engine with two host functions of about 10 us between: from the end of the one before to the end of this one's take, on rank
   /// 0's stream. For the first layer from the start of the step.
   std::span<const double> layer_us() const { return layer_us_; }
 
@@ -56,6 +58,7 @@ class StepDriver : public StepOutput {
   double step_us_ = 0;
   // The world comes last, so that its threads end before what they use does.
   World world_;
+  Residence residence_;
   std::vector<TailBox> boxes_;
   std::vector<PreparedTail> tails_;  // [layers, ranks]
 };

@@ -48,7 +48,7 @@ TEST(CliBadUsage, OfAFlag) {
       {"--layers 0", {"--layers = \"0\"", "1 to 1000"}},
       {"--layers 1-8", {"--layers = \"1-8\"", "--checkpoint"}},
       {"--engine abacus", {"--engine = \"abacus\"", "auto, cpu, cuda"}},
-      {"--engine cuda", {"engine = cuda", "no CUDA engine"}},
+      {"--engine cuda", {"engine = cuda", "no CUDA driver"}},
       {"--world replay", {"--world = replay", "--engine cuda"}},
       {"--json /no/such/directory/x.json", {"/no/such/directory/x.json", "cannot be written"}},
   };

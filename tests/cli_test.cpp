@@ -218,7 +218,8 @@ TEST(CliInfo, DescribesMachineEnginesLayoutAndEnvironment) {
   EXPECT_EQ(info.exit_code, 0) << info.err;
   for (const char* part :
        {"processor", "dispatch targets", "scalar", "ready", "cuda", "cannot run: engine = cuda",
-        "no CUDA engine", "polled shared (S)", "[3, T, C, H/T]", "22020096", "MOETAIL_CPU_TARGET"})
+        "no CUDA driver: libmoetail-no-such-driver.so.1", "kernel cache", "polled shared (S)",
+        "[3, T, C, H/T]", "22020096", "MOETAIL_CPU_TARGET"})
     EXPECT_THAT(info.out, HasSubstr(part));
 }
 

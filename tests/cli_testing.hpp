@@ -35,8 +35,9 @@ inline const std::string kGivenCeilings = "MOETAIL_CEILINGS=20,1000";
 inline Outcome moetail(const std::string& arguments, const std::string& environment = kGivenCeilings) {
   const TempDir scratch;
   const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
-  const std::string line =
-      environment + " '" MOETAIL_CLI "' " + arguments + " >'" + out + "' 2>'" + err + "' </dev/null";
+  // The tests are of the CPU engine, on a machine with a GPU too.
+  const std::string line = "MOETAIL_CUDA_DRIVER=libmoetail-no-such-driver.so.1 " + environment +
+                           " '" MOETAIL_CLI "' " + arguments + " >'" + out + "' 2>'" + err + "' </dev/null";
   const int status = std::system(line.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }

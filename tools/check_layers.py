@@ -19,7 +19,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 BELOW = ("protocol/", "base/")
 ENGINE = ("engine/call.hpp", "engine/group.hpp")
 RUNTIME_BELOW = (*BELOW, "engine/", "transport/", "io/", "moetail/")
-USERS = (*BELOW, "moetail/", "verify/", "io/", "engine/cpu/ceilings.hpp", "engine/cpu/arith.hpp")
+USERS = (*BELOW, "moetail/", "verify/", "io/", "engine/cpu/ceilings.hpp", "engine/cpu/arith.hpp",
+         "engine/cuda/info.hpp")
 ROOMS = {
     "engine/cpu": ("src/engine/cpu", (*BELOW, *ENGINE)),
     "engine/cuda": ("src/engine/cuda", (*BELOW, *ENGINE, "device/", "kernels/")),
