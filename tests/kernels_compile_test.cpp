@@ -35,8 +35,6 @@ cuda::CompileResult compile(const cuda::Nvrtc& nvrtc, const KernelPlan& plan, co
   request.headers = cuda::embedded_headers();
   request.arch = arch;
   request.defines = plan.defines;
-  // NVRTC keeps results of its own, whose log lacks what is looked for here.
-  request.options = {"--no-cache"};
   request.wants_ptx = wants_ptx;
   return nvrtc.compile(request);
 }

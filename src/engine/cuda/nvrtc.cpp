@@ -133,6 +133,8 @@ std::string Nvrtc::version() const {
 CompileResult Nvrtc::compile(const CompileRequest& request) const {
   std::vector<std::string> options = standard_compile_options();
   options.push_back("--gpu-architecture=" + request.arch);
+  // From 12.8 on NVRTC keeps results of its own, whose log lacks the lines of ptxas that the budgets go by.
+  if (version_ >= std::pair(12, 8)) options.push_back("--no-cache");
   for (const std::string& define : request.defines) options.push_back("-D" + define);
   options.insert(options.end(), request.options.begin(), request.options.end());
   std::vector<const char*> names;
