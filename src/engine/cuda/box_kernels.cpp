@@ -8,6 +8,11 @@
 #include "engine/cuda/planned.hpp"
 
 namespace moetail::cuda {
+namespace {
+
+constexpr std::size_t kLoopbackSpillBytes = 512;  // a thread: what stays in L1
+
+}  // namespace
 
 kernels::Kind tail_kind(Mode mode) {
   return mode == Mode::publish || mode == Mode::twoshot ? kernels::Kind::wave : kernels::Kind::front;
@@ -46,8 +51,13 @@ const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailC
   if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
   KernelRequest wanted =
       request_of(kernels::make_plan(request, device_), limits_of(store_->context()->facts()));
-  // Ranks on one device do not start early: a spinning launch could take the place that its predecessor still needs.
-  if (ranks_ > 1) wanted.launch.dependent = false;
+  if (ranks_ > 1) {
+    // Ranks on one device do not start early: a spinning launch could take the place that its predecessor still needs.
+    wanted.launch.dependent = false;
+    // Loopback shows that a call is right, not how fast: up to four blocks share an SM's registers, and a few spills stop nobody.
+    wanted.budget.max_registers.reset();
+    wanted.budget.max_spill_bytes = kLoopbackSpillBytes;
+  }
   Ready ready{store_->get(wanted, stream), wanted.launch};
   return ready_.emplace(key, std::move(ready)).first->second;
 }
