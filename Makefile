@@ -64,14 +64,16 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@$(call compile,fuzz,--target fuzz_targets)
 	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
 
-# One file that needs nothing of ours beside it, so that it can be carried to a machine with a GPU and without packages.
-gpu_program := build/carry/gpu_test
+# A folder that needs nothing beside it, so that it can be carried to a machine with a GPU and without packages.
+carry := build/carry
+gpu_program := $(carry)/gpu_test
 
-gpu-build: ## the program of the GPU tests and timings, in build/carry
+gpu-build: ## the GPU tests and the tool, with the libraries they need, in build/carry
 	@tools/setup.sh test
 	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
-	@$(call compile,cpu,--target gpu_test)
-	@mkdir -p $(dir $(gpu_program)) && strip -o $(gpu_program) $(build_dir)/bin/gpu_test
+	@$(call compile,cpu,--target gpu_test moetail_cli)
+	@mkdir -p $(carry) && strip -o $(gpu_program) $(build_dir)/bin/gpu_test && strip -o $(carry)/moetail $(moetail)
+	@ldd $(gpu_program) $(carry)/moetail | awk '/libfmt|libhwy/ {print $$3}' | sort -u | xargs -I{} cp -L {} $(carry)/
 
 gpu-test: ## every GPU test $(ARGS), with the program in build/carry if there is one
 	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build

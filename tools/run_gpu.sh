@@ -6,10 +6,13 @@
 set -eu
 program=$1 limit=$2 name=$3
 shift 3
-log=${OUT:-$(dirname "$program")}/$name.log
+folder=$(dirname "$program")
+log=${OUT:-$folder}/$name.log
 
 # Nothing of ours makes multicast objects; what we load must not either.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+# The libraries that were carried with it.
+export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 status=0
 timeout --signal=KILL "$limit" stdbuf -oL "$program" "$@" >"$log" 2>&1 || status=$?
 grep -v '^pass ' "$log" | tail -n 60
