@@ -32,6 +32,7 @@ std::size_t set_bytes(const InputSpec& spec) {
 }
 
 int sets_for(const InputSpec& spec, int num_layers) {
+  if (spec.replay) return 1;
   const std::size_t fit = Inputs::kPoolBytes / set_bytes(spec) / 2 * 2;
   return static_cast<int>(std::clamp<std::size_t>(fit, 2, 2 * static_cast<std::size_t>(num_layers)));
 }
@@ -103,13 +104,17 @@ void Inputs::add_set(verify::CallInputs arrays, std::vector<RankInput> ranks) {
   Set& set = sets_.emplace_back();
   set.arrays = std::move(arrays);
   set.ranks = std::move(ranks);
-  if (spec_.form != Form::published) return;
+  if (spec_.form == Form::published) set.partials = partials_of(num_sets() - 1);
+}
+
+std::vector<Bf16> Inputs::partials_of(int set) const {
+  const Set& one = sets_[static_cast<std::size_t>(set)];
   verify::Problem problem;
   problem.shape = spec_.shape;
   problem.batch = spec_.batch;
-  problem.ranks = set.ranks;
-  problem.w_up = problem.gamma = set.ranks.front().shared;  // must be there, and are not read for a partial
-  set.partials = verify::exact_partials(problem);
+  problem.ranks = one.ranks;
+  problem.w_up = problem.gamma = one.ranks.front().shared;  // must be there, and are not read for a partial
+  return verify::exact_partials(problem);
 }
 
 int Inputs::set_of(int position, int step) const {

@@ -22,12 +22,13 @@ struct InputSpec {
   WeightType weights = WeightType::bf16;
   bool residual = false;
   std::uint64_t seed = 0;
+  bool replay = false;  ///< rank 0 alone, its peers' part filled once: every call has one and the same set
 };
 
 /// Calls of one layer have other data than in the step before, and the data of the step before that.
 ///
 /// Synthetic: set (2 * layer + step % 2) mod the number of sets, which is even; as many sets as layers need, but no more than
-/// fit into kPoolBytes (two at least), so that a large batch does not fill the machine. Captured: one set a layer.
+/// fit into kPoolBytes (two at least), so that a large batch does not fill the machine. Captured: one set a layer. Replay: one.
 class Inputs {
  public:
   static constexpr std::size_t kPoolBytes = std::size_t{1} << 30;
@@ -49,6 +50,8 @@ class Inputs {
   std::span<const verify::RankInput> ranks(int set) const {
     return sets_[static_cast<std::size_t>(set)].ranks;
   }
+  /// Every rank's finalized partial of a set, [T, B, L].
+  std::vector<Bf16> partials_of(int set) const;
   /// Published input: the finalized partial [B, L] that rank's experts publish.
   std::span<const Bf16> published_partial(int set, int rank) const;
 

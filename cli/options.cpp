@@ -98,13 +98,13 @@ void SessionOptions::choose_engine(const CallOptions& call) {
 }
 
 void SessionOptions::check_supported() const {
-  // The door itself refuses an engine that does not run here; it knows the reason.
-  if (engine == Engine::cuda) World::single(world_options(""));
-  if (world == WorldKind::replay)
+  if (world == WorldKind::replay && engine != Engine::cuda)
     base::fail(Code::unsupported,
                "--world = replay: accepted is virtual; replay needs --engine cuda, because it stands for one "
                "rank of a group "
                "on one GPU");
+  // The door itself refuses an engine that does not run here; it knows the reason.
+  if (engine == Engine::cuda) World::single(world_options(""));
 }
 
 void add_size_flags(CLI::App& app, ShapeOptions& options) {

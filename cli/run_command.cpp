@@ -99,8 +99,9 @@ class Printer {
         "others "
         "by {} rows.\n{}\n{}, {} cores\n",
         Judge::kSampledRows,
-        on_gpu_ ? "All ranks on one GPU, in one cooperative launch a tail; host functions stand between "
-                  "layers. No floor."
+        on_gpu_ ? "They are the mean of a step whose launches were enqueued one by one, host work included; "
+                  "a graph has none of it. "
+                  "No floor: the ceilings are the processor's."
                 : floor_text(ceilings),
         machine.cpu, machine.cores);
   }

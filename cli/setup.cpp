@@ -144,7 +144,8 @@ std::vector<Configuration> make_configurations(const ShapeOptions& shape, const 
                                  call.form.value_or(Form::expanded),
                                  call.weights.value_or(WeightType::bf16),
                                  call.residual,
-                                 seed};
+                                 seed,
+                                 false};
         configurations.push_back(make_configuration(input, mode, policy));
       }
     }
@@ -168,6 +169,11 @@ RunSetup make_setup(const RunOptions& options) {
   if (setup.step)
     for (const int layer : setup.layers) check_residual(*setup.step, layer, options.inputs);
   setup.configurations = make_configurations(shape, call, options.session.seed);
+  const bool is_replay = options.session.world == WorldKind::replay;
+  if (is_replay && setup.step)
+    base::bad_argument("--world", "replay",
+                       "virtual with --inputs: a replayed rank's peers send the same in every layer");
+  for (Configuration& one : setup.configurations) one.input.replay = is_replay;
   setup.hidden = setup.configurations.front().input.shape.hidden;
   setup.latent = setup.configurations.front().input.shape.latent;
   return setup;

@@ -2,10 +2,16 @@
 // The calls of a decode step.
 #include "cli/step_driver.hpp"
 
+#include <algorithm>
 #include <future>
 
 namespace moetail::cli {
 namespace {
+
+World make_world(const InputSpec& spec, const WorldOptions& options) {
+  if (spec.replay) return World::replay(0, spec.shape.ranks, options);
+  return spec.shape.ranks == 1 ? World::single(options) : World::virtual_ranks(spec.shape.ranks, options);
+}
 
 // Holds streams back until it is opened, at the latest by its destructor.
 class Gate {
@@ -34,13 +40,13 @@ StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights
       inputs_(inputs),
       asked_(asked),
       running_(running),
-      outputs_(weights.size() * static_cast<std::size_t>(inputs.spec().shape.ranks) *
+      outputs_(weights.size() *
+               static_cast<std::size_t>(inputs.spec().replay ? 1 : inputs.spec().shape.ranks) *
                static_cast<std::size_t>(inputs.spec().batch) *
                static_cast<std::size_t>(inputs.spec().shape.hidden)),
       stamps_(weights.size() + 1),
       layer_us_(weights.size()),
-      world_(inputs.spec().shape.ranks == 1 ? World::single(options)
-                                            : World::virtual_ranks(inputs.spec().shape.ranks, options)),
+      world_(make_world(inputs.spec(), options)),
       residence_(world_),
       boxes_(world_.make_boxes(inputs.spec().shape)) {
   if (world_.engine() == Engine::cuda && inputs.spec().form == Form::published)
@@ -50,11 +56,25 @@ StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights
                "kernels of the user's own");
   const Shape& shape = inputs.spec().shape;
   for (const LayerWeights& layer : weights)
-    for (int rank = 0; rank < shape.ranks; ++rank)
+    for (int rank = 0; rank < num_ranks(); ++rank)
       tails_.emplace_back(boxes_[static_cast<std::size_t>(rank)],
                           TailWeights::from_full(shape, rank, residence_.of(layer.up_proj.span(), rank),
                                                  residence_.of(layer.norm.span(), rank)),
                           layer.layer);
+  if (inputs.spec().replay) fill_peers();
+}
+
+void StepDriver::fill_peers() {
+  const InputSpec& spec = inputs_.spec();
+  const auto batch = static_cast<std::size_t>(spec.batch);
+  const std::size_t latent = batch * static_cast<std::size_t>(spec.shape.latent);
+  const std::size_t hidden = batch * static_cast<std::size_t>(spec.shape.hidden);
+  const std::vector<Bf16> partials = inputs_.partials_of(0);
+  std::vector<SentRows> ranks;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(spec.shape.ranks); ++rank)
+    ranks.push_back(
+        {std::span(partials).subspan(rank * latent, latent), {inputs_.ranks(0)[rank].shared, hidden}});
+  boxes_.front().fill_peers(spec.batch, running_, ranks);
 }
 
 PreparedTail& StepDriver::tail(int position, int rank) {
@@ -72,12 +92,20 @@ std::span<const Bf16> StepDriver::output(int position, int rank) const {
 }
 
 void StepDriver::run_step(int step) {
+  if (world_.engine() == Engine::cuda) {
+    // Enqueued while it runs: a stream that is held back could keep the first step's kernels from being loaded.
+    const Clock::time_point start = Clock::now();
+    for (int position = 0; position < num_layers(); ++position) enqueue_layer(position, step);
+    world_.synchronize();
+    step_us_ = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    std::fill(layer_us_.begin(), layer_us_.end(), step_us_ / num_layers());
+    residence_.fetch();
+    return;
+  }
   Clock::time_point begin;
   {
     Gate gate;
-    // A GPU loads kernels while it enqueues the first step, which a stream that is held back could keep from happening.
-    for (int rank = 0; rank < num_ranks() && world_.engine() == Engine::cpu; ++rank)
-      gate.hold(world_.main_stream(rank));
+    for (int rank = 0; rank < num_ranks(); ++rank) gate.hold(world_.main_stream(rank));
     const Stream timed = world_.main_stream(0);
     timed.launch([this] { stamps_[0] = Clock::now(); });
     for (int position = 0; position < num_layers(); ++position) {
@@ -88,7 +116,6 @@ void StepDriver::run_step(int step) {
   }
   world_.synchronize();
   step_us_ = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-  residence_.fetch();
   for (std::size_t i = 0; i < layer_us_.size(); ++i)
     layer_us_[i] = std::chrono::duration<double, std::micro>(stamps_[i + 1] - stamps_[i]).count();
 }

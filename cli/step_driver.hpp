@@ -31,20 +31,22 @@ class StepDriver : public StepOutput {
   /// Output rows of the last step, [B, H]. `position`: the layer's place, from 0.
   std::span<const Bf16> output(int position, int rank) const override;
 
-  /// Microseconds that each layer of the last step took, on the CUDA engine with two host functions of about 10 us between: from the end of the one before to the end of this one's take, on rank
-  /// 0's stream. For the first layer from the start of the step.
+  /// Microseconds that each layer of the last step took: from the end of the one before to the end of this one's take, on rank
+  /// 0's stream. For the first layer from the start of the step. On the CUDA engine the mean of the step, since looking at a clock
+  /// between launches would take longer than they do.
   std::span<const double> layer_us() const { return layer_us_; }
 
   /// Microseconds of the whole last step: from the moment the ranks' streams may begin until all of them have run dry.
   double step_us() const { return step_us_; }
 
   int num_layers() const { return static_cast<int>(weights_.size()); }
-  int num_ranks() const { return world_.ranks(); }
+  int num_ranks() const { return world_.local_ranks(); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void enqueue_layer(int position, int step);
+  void fill_peers();
   void produce(const PreparedTail& tail, int set, int rank);
   std::span<Bf16> output_rows(int position, int rank) const;
   PreparedTail& tail(int position, int rank);

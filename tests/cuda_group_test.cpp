@@ -23,9 +23,10 @@ class CudaGroup : public FakeCudaTest {
 
   /// A group of `ranks` ranks with boxes and streams; its kernels are empty.
   struct Ranks {
-    Ranks(const cuda::ContextRef& context, int ranks) {
+    Ranks(const cuda::ContextRef& context, int ranks, int replay_rank = -1) {
       cuda::GroupOptions options;
       options.ranks = ranks;
+      options.replay_rank = replay_rank;
       options.deadline = std::chrono::seconds(3);
       options.first_deadline = std::chrono::seconds(5);
       options.context = context;
@@ -41,7 +42,7 @@ class CudaGroup : public FakeCudaTest {
                                                                          }},
                                                           std::nullopt);
       group = std::make_unique<cuda::Group>(options);
-      for (int rank = 0; rank < ranks; ++rank) {
+      for (int rank = 0; rank < (replay_rank < 0 ? ranks : 1); ++rank) {
         main.push_back(group->make_stream(rank, StreamRole::main));
         side.push_back(group->make_stream(rank, StreamRole::side));
       }
@@ -155,6 +156,64 @@ TEST_F(CudaGroup, RanksOfOneLaunchAreAlike) {
   tails[0].call.residual = &row;
   expect_error(Code::invalid_argument, {"residual"}, [&] { two.group->prepare(tails); });
   EXPECT_TRUE(fake.launches.empty());
+}
+
+TEST_F(CudaGroup, ReplayIsOneRankWhosePeersAreScratch) {
+  const auto context = retain();
+  Ranks one(context, 4, 2);
+  ASSERT_EQ(one.boxes.size(), 1u);
+  const auto& view = one.boxes[0]->view();
+  EXPECT_EQ(view.rank, 2);
+  EXPECT_EQ(view.peer[0], view.peer[3]);
+  EXPECT_NE(view.peer[0], view.peer[2]);
+  const auto args = static_cast<cuda::Box&>(*one.boxes[0]).args(front_call());
+  EXPECT_EQ(args.rearm_others, view.peer[0]) << "what others sent stays";
+  one.group->tail(one.tails(front_call()));
+  EXPECT_TRUE(has(fake.launches.at(0), LaunchAttributeId::programmatic_stream_serialization));
+}
+
+TEST_F(CudaGroup, ReplayFillsWhatPeersWouldHaveSent) {
+  const auto context = retain();
+  for (const Mode mode : {Mode::front, Mode::twoshot}) {
+    Ranks one(context, 2, 1);
+    const auto& view = one.boxes[0]->view();
+    const auto& shape = view.layout.shape;
+    const int batch = 2;
+    const std::size_t latent = static_cast<std::size_t>(batch * shape.latent);
+    const std::size_t hidden = static_cast<std::size_t>(batch * shape.hidden);
+    // 2.0 and 3.0 in bf16; two halves of the sentinel in the peer's second row.
+    std::vector<engine::u16> two(latent, 0x4000), three(latent, 0x4040), shared(hidden, 0x3F80);
+    two[static_cast<std::size_t>(shape.latent)] = two[static_cast<std::size_t>(shape.latent) + 1] = 0xFFFF;
+    const std::vector<engine::SentRows> sent{{two.data(), shared.data()}, {three.data(), shared.data()}};
+    one.boxes[0]->fill_peers(batch, mode, sent);
+    for (int slot = 0; slot < protocol::kSlots; ++slot) {
+      EXPECT_EQ(*view.mine<engine::u16>(protocol::Region::shared, slot, 0, 1), 0x3F80);
+      EXPECT_EQ(*view.mine<protocol::u32>(protocol::Region::shared, slot, 1, 0), protocol::kEmptyWord)
+          << "its own";
+      EXPECT_NE(*view.mine<protocol::u32>(protocol::Region::header, slot, 0, 0), protocol::kEmptyWord);
+      if (mode == Mode::front) {
+        EXPECT_EQ(*view.mine<engine::u16>(protocol::Region::latent, slot, 0, 0), 0x4000);
+        EXPECT_EQ(*view.mine<protocol::u32>(protocol::Region::latent, slot, 0, 1), protocol::kCleanedWord);
+        EXPECT_EQ(*view.mine<protocol::u32>(protocol::Region::latent, slot, 1, 0), protocol::kEmptyWord);
+        EXPECT_EQ(*view.mine<protocol::u32>(protocol::Region::latent, slot, 0, 2), protocol::kEmptyWord)
+            << "beyond B";
+        continue;
+      }
+      EXPECT_EQ(*view.mine<engine::u16>(protocol::Region::recv, slot, 0, 0), 0x4000);
+      const auto* const gathered = view.mine<engine::u16>(protocol::Region::gather, slot, 0, 0);
+      EXPECT_EQ(gathered[0], 0x40A0) << "2 + 3";
+      EXPECT_EQ(gathered[shape.chunk()], 0xFFFF) << "its own chunk it publishes itself";
+    }
+    const auto* const out = view.mine<engine::u16>(protocol::Region::out, 0, 0, 0);
+    EXPECT_EQ(out[0], 0);
+    EXPECT_EQ(out[shape.shard()], 0xFFFF);
+  }
+}
+
+TEST_F(CudaGroup, OnlyAReplayedRanksPeersAreFilled) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  expect_error(Code::unsupported, {"World::replay"}, [&] { two.boxes[0]->fill_peers(1, Mode::front, {}); });
 }
 
 TEST_F(CudaGroup, UnderCaptureACallThatIsNotWarmIsRefusedAsAWhole) {

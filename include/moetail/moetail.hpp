@@ -129,6 +129,12 @@ struct FaultReport {
   std::string text() const;
 };
 
+/// What a rank sends in a call, in host memory: for World::replay.
+struct SentRows {
+  std::span<const Bf16> partial;  ///< [B, L]: its finalized partial
+  std::span<const Bf16> shared;   ///< [B, H]
+};
+
 struct RankCall {
   PreparedTail* tail = nullptr;
   Call call;
@@ -159,6 +165,11 @@ class World {
   static World virtual_ranks(int ranks, const WorldOptions& options = {});
   /// One rank, alone.
   static World single(const WorldOptions& options = {});
+
+  /// Rank `rank` of a group of `ranks`, alone on a GPU, to measure it: its peers' part of its mailboxes is filled once by
+  /// TailBox::fill_peers and stays; what it sends to them goes to scratch memory at full cost, and what every rank gets whole is one
+  /// store, as multicast on the wire. CUDA engine only, whatever `options.engine` says.
+  static World replay(int rank, int ranks, const WorldOptions& options = {});
 
   int ranks() const;
   int local_ranks() const;  ///< how many of them live in this process: make_boxes returns one box for each
@@ -206,6 +217,11 @@ class TailBox {
   /// Declares that the user's own kernel, next on this stream, consumes all rows of `view` in place with
   /// consume_row.
   OutConsumer consumer(const OutView& view, const Stream& stream = {}) const;
+
+  /// Replay only, between calls: what all ranks send in calls of this batch and mode, rank by rank. Every call that follows must be of
+  /// them; after another fill or World::recover others may come. Only this rank's columns of an output row are then computed, the
+  /// others are 0.
+  void fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) const;
 
   /// The fault this rank has seen, if any. Callable at any time, from any thread.
   std::optional<FaultReport> status() const;

@@ -38,6 +38,12 @@ class Stream {
   virtual const std::string& name() const = 0;
 };
 
+/// What a rank sends in a call, in host memory.
+struct SentRows {
+  const u16* partial = nullptr;  ///< [B, L]: its finalized partial
+  const u16* shared = nullptr;   ///< [B, H]
+};
+
 /// One rank's box: its memory, and the launches that concern no other rank of this process.
 class Box {
  public:
@@ -58,6 +64,9 @@ class Box {
 
   /// Throws Code::invalid_argument for memory that this box's launches cannot address. `name` is the argument's.
   virtual void check_address(const char* name, const void* address) const = 0;
+
+  /// Replay only: fills the mailboxes with what each of all `ranks` sends in calls of this batch and mode. It stays there until arm.
+  virtual void fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) = 0;
 
   /// The shared partial's shards and this rank's header to their readers.
   virtual void push(Stream& stream, const TailCall& call) = 0;
@@ -85,7 +94,7 @@ class Group {
   virtual ~Group() = default;
   virtual Kind kind() const = 0;
   virtual std::unique_ptr<Stream> make_stream(int rank, StreamRole role) = 0;
-  /// One box a rank, armed. Throws Code::resource.
+  /// One box for each rank of this process, armed. Throws Code::resource.
   virtual std::vector<std::unique_ptr<Box>> make_boxes(const protocol::Shape& shape) = 0;
   /// Whatever could be refused of these tails, and of the publish and fill that go with them, is refused here; nothing is enqueued.
   virtual void prepare(std::span<const RankTail> tails) = 0;

@@ -31,8 +31,10 @@ struct World::Impl {
   WorldOptions options;
   Policy policy;
   std::unique_ptr<engine::Group> group;
-  std::vector<Rank> ranks;
-  std::mutex mutex;  ///< guards `boxes`
+  int num_ranks = 1;        ///< of the group
+  int first_rank = 0;       ///< of those in this process
+  std::vector<Rank> ranks;  ///< of this process
+  std::mutex mutex;         ///< guards `boxes`
   std::vector<std::weak_ptr<TailBox::Impl>> boxes;
 };
 
@@ -47,7 +49,9 @@ struct TailBox::Impl {
   /// Launches refer to the box by plain pointer, so that none of them can be its last owner: it outlives what is enqueued.
   ~Impl();
 
-  World::Impl::Rank& rank_resources() const { return world->ranks[static_cast<std::size_t>(rank)]; }
+  World::Impl::Rank& rank_resources() const {
+    return world->ranks[static_cast<std::size_t>(rank - world->first_rank)];
+  }
 };
 
 struct PreparedTail::Impl {

@@ -81,6 +81,27 @@ OutConsumer TailBox::consumer(const OutView& view, const Stream& stream) const {
   return {impl_->box->view(), impl_->box.get(), view.batch, view.call};
 }
 
+void TailBox::fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) const {
+  const CallTracker::Use use(impl_->tracker, impl_->rank);
+  const Shape& shape = impl_->shape;
+  runtime::check_batch(shape, batch);
+  if (batch == 0) base::bad_argument("batch", batch, fmt::format("1 to the capacity, {}", shape.capacity));
+  if (mode == Mode::automatic) base::bad_argument("mode", "auto", "the mode of the calls that follow");
+  runtime::resolve_mode(mode, shape, batch, impl_->world->policy);
+  if (ranks.size() != static_cast<std::size_t>(shape.ranks))
+    base::bad_argument("ranks: size", ranks.size(), fmt::format("{}, one for each rank", shape.ranks));
+  const auto rows = static_cast<std::size_t>(batch);
+  std::vector<engine::SentRows> sent;
+  for (const SentRows& rank : ranks) {
+    runtime::check_buffer("partial", rank.partial.data(), rank.partial.size(),
+                          rows * static_cast<std::size_t>(shape.latent), alignof(Bf16));
+    runtime::check_buffer("shared", rank.shared.data(), rank.shared.size(),
+                          rows * static_cast<std::size_t>(shape.hidden), alignof(Bf16));
+    sent.push_back({rank.partial.data(), rank.shared.data()});
+  }
+  impl_->box->fill_peers(batch, mode, sent);
+}
+
 std::optional<FaultReport> TailBox::status() const {
   const auto record = impl_->box->fault();
   if (!record) return std::nullopt;

@@ -27,10 +27,13 @@ cpu::Mailboxes make_mailboxes(int ranks, const protocol::Layout& layout) {
   return mailboxes;
 }
 
-std::unique_ptr<engine::Group> make_group(int ranks, const WorldOptions& options) {
+constexpr int kAllRanks = -1;  // of a group, where one that is replayed could be named
+
+std::unique_ptr<engine::Group> make_group(int ranks, int replay_rank, const WorldOptions& options) {
   if (options.engine == Engine::cuda) {
     cuda::GroupOptions group;
     group.ranks = ranks;
+    group.replay_rank = replay_rank;
     group.deadline = options.deadline;
     group.first_deadline = options.first_deadline;
     return std::make_unique<cuda::Group>(group);
@@ -44,7 +47,7 @@ std::unique_ptr<engine::Group> make_group(int ranks, const WorldOptions& options
   return std::make_unique<cpu::Group>(group);
 }
 
-std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options) {
+std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options, int replay_rank = kAllRanks) {
   if (!protocol::is_supported_rank_count(ranks))
     base::bad_argument("ranks", ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
   runtime::check_engine(options.engine);
@@ -57,8 +60,11 @@ std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options) {
   auto impl = std::make_shared<World::Impl>();
   impl->options = options;
   if (!options.policy_file.empty()) impl->policy = Policy::load(options.policy_file);
-  impl->group = make_group(ranks, options);
-  for (int rank = 0; rank < ranks; ++rank) {
+  impl->group = make_group(ranks, replay_rank, options);
+  impl->num_ranks = ranks;
+  impl->first_rank = replay_rank == kAllRanks ? 0 : replay_rank;
+  const int end_rank = replay_rank == kAllRanks ? ranks : replay_rank + 1;
+  for (int rank = impl->first_rank; rank < end_rank; ++rank) {
     const auto stream = [&](engine::StreamRole role) {
       return std::make_shared<Stream::Impl>(rank, impl->group->make_stream(rank, role));
     };
@@ -68,9 +74,12 @@ std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options) {
 }
 
 const World::Impl::Rank& rank_of(const World::Impl& impl, int rank) {
-  if (rank < 0 || rank >= static_cast<int>(impl.ranks.size()))
-    base::bad_argument("rank", rank, fmt::format("0 to {}", impl.ranks.size() - 1));
-  return impl.ranks[static_cast<std::size_t>(rank)];
+  const int index = rank - impl.first_rank;
+  if (index < 0 || index >= static_cast<int>(impl.ranks.size()))
+    base::bad_argument("rank", rank,
+                       impl.ranks.size() == 1 ? fmt::format("{}", impl.first_rank)
+                                              : fmt::format("0 to {}", impl.ranks.size() - 1));
+  return impl.ranks[static_cast<std::size_t>(index)];
 }
 
 /// Waits for one stream. What a launch threw comes back as an Error.
@@ -143,11 +152,20 @@ World World::single(const WorldOptions& options) {
   return World(make_impl(1, options));
 }
 
+World World::replay(int rank, int ranks, const WorldOptions& options) {
+  if (!protocol::is_supported_rank_count(ranks))
+    base::bad_argument("ranks", ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
+  if (rank < 0 || rank >= ranks) base::bad_argument("rank", rank, fmt::format("0 to {}", ranks - 1));
+  WorldOptions on_gpu = options;
+  on_gpu.engine = Engine::cuda;
+  return World(make_impl(ranks, on_gpu, rank));
+}
+
 int World::ranks() const {
-  return static_cast<int>(impl_->ranks.size());
+  return impl_->num_ranks;
 }
 int World::local_ranks() const {
-  return ranks();
+  return static_cast<int>(impl_->ranks.size());
 }
 Engine World::engine() const {
   return impl_->group->kind() == engine::Kind::cpu ? Engine::cpu : Engine::cuda;
@@ -166,13 +184,13 @@ std::vector<TailBox> World::make_boxes(const Shape& shape) const {
   auto made = impl_->group->make_boxes(shape);
   const auto family = std::make_shared<char>();
   std::vector<TailBox> boxes;
-  for (int rank = 0; rank < ranks(); ++rank) {
+  for (std::size_t i = 0; i < made.size(); ++i) {
     auto box = std::make_shared<TailBox::Impl>();
     box->world = impl_;
     box->family = family;
     box->shape = shape;
-    box->rank = rank;
-    box->box = std::move(made[static_cast<std::size_t>(rank)]);
+    box->rank = made[i]->view().rank;
+    box->box = std::move(made[i]);
     boxes.emplace_back(TailBox(box));
   }
   std::lock_guard lock(impl_->mutex);
@@ -193,9 +211,9 @@ std::vector<OutView> World::run(std::span<const RankCall> calls) const {
     const auto& box = *runs.back().tail->box.impl();
     if (box.world != impl_)
       base::bad_argument("calls: box", static_cast<const void*>(&box), "a box of this world");
-    if (seen[static_cast<std::size_t>(box.rank)])
-      base::bad_argument("calls: rank", box.rank, "each local rank once");
-    seen[static_cast<std::size_t>(box.rank)] = true;
+    const auto index = static_cast<std::size_t>(box.rank - impl_->first_rank);
+    if (seen[index]) base::bad_argument("calls: rank", box.rank, "each local rank once");
+    seen[index] = true;
     if (call.call.batch != calls[0].call.batch)
       base::bad_argument(fmt::format("batch of rank {}", box.rank), call.call.batch,
                          fmt::format("{}, the same on all ranks", calls[0].call.batch));
@@ -236,9 +254,9 @@ void World::recover(std::span<TailBox> boxes) const {
       base::bad_argument(fmt::format("boxes: rank {}", box.rank()),
                          static_cast<const void*>(box.impl().get()),
                          "boxes that one make_boxes of this world returned");
-    if (seen[static_cast<std::size_t>(box.rank())])
-      base::bad_argument("boxes: rank", box.rank(), "each local rank once");
-    seen[static_cast<std::size_t>(box.rank())] = true;
+    const auto index = static_cast<std::size_t>(box.rank() - impl_->first_rank);
+    if (seen[index]) base::bad_argument("boxes: rank", box.rank(), "each local rank once");
+    seen[index] = true;
   }
   wait_for_streams(*impl_);
   for (TailBox& box : boxes) {

@@ -51,6 +51,10 @@ void Box::abort() {
   abort_waits(state_);
 }
 
+void Box::fill_peers(int, Mode, std::span<const engine::SentRows>) {
+  base::fail(Code::unsupported, "fill_peers: a box of the CPU engine: accepted is a box of World::replay");
+}
+
 void Box::launch(engine::Stream& stream, Kernel kernel, const TailCall& call) {
   auto& rank_stream = static_cast<RankStream&>(stream);
   const bool on_main = rank_stream.role == engine::StreamRole::main;

@@ -113,9 +113,17 @@ Box::Box(Group& group, int rank, std::shared_ptr<BoxKernels> kernels)
       group_(group),
       rank_(rank),
       kernels_(std::move(kernels)),
-      memory_(group.context(), protocol::make_layout(kernels_->shape())) {}
+      memory_(group.context(), protocol::make_layout(kernels_->shape())) {
+  if (!group.is_replay()) return;
+  scratch_ = DeviceMemory(group.context(), memory_.layout().total_bytes);
+  view_.layout = memory_.layout();
+  view_.rank = rank;
+  for (int peer = 0; peer < view_.ranks(); ++peer)
+    view_.peer[peer] = peer == rank ? memory_.device() : scratch_.as<protocol::u8>();
+}
 
 void Box::arm() {
+  if (scratch_) group_.main().fill(scratch_.address(), 0, scratch_.bytes() / sizeof(protocol::u32));
   memory_.arm(group_.main());
   group_.main().synchronize();
 }
@@ -128,7 +136,7 @@ void Box::check_address(const char* name, const void* address) const {
 kernels::RankArgs Box::args(const TailCall& call) const {
   kernels::RankArgs args;
   for (int peer = 0; peer < view_.ranks(); ++peer) args.peer[peer] = view_.peer[peer];
-  args.rearm_others = view_.peer[rank_];
+  args.rearm_others = scratch_ ? scratch_.as<protocol::u8>() : view_.peer[rank_];
   args.fault = memory_.fault_cell();
   args.deadline_ns = static_cast<protocol::u64>(group_.options().deadline.count());
   args.first_deadline_ns = static_cast<protocol::u64>(group_.options().first_deadline.count());
@@ -185,7 +193,16 @@ std::unique_ptr<engine::Stream> Group::make_stream(int rank, engine::StreamRole 
 }
 
 std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shape& shape) {
-  const auto kernels = std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks);
+  if (is_replay()) {
+    std::vector<std::unique_ptr<engine::Box>> only;
+    only.push_back(
+        std::make_unique<Box>(*this, options_.replay_rank,
+                              std::make_shared<BoxKernels>(store_, device_, shape, 1, kernels::PutBy::own)));
+    only.front()->arm();
+    return only;
+  }
+  const auto kernels =
+      std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks, kernels::PutBy::peers);
   std::vector<std::unique_ptr<engine::Box>> boxes;
   std::vector<const BoxMemory*> memories;
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -226,7 +243,7 @@ void Group::tail(std::span<const engine::RankTail> tails) {
   for (const auto& tail : tails) {
     Box& own = box_of(tail.box);
     own.set_layer(tail.call.layer);
-    ranks[static_cast<std::size_t>(own.view().rank)] = own.args(tail.call);
+    ranks[is_replay() ? 0 : static_cast<std::size_t>(own.view().rank)] = own.args(tail.call);
   }
   BoxKernels::launch(ready, on, call.batch, ranks);
 }

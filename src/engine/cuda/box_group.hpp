@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engine as the runtime sees it: all ranks of a world on one device. With one rank its tails are dependent launches; with
+// The CUDA engine as the runtime sees it: all ranks of a world on one device, or one of them ("replay"). With one rank its tails are dependent launches; with
 // several ("loopback") the tails of all ranks are one cooperative launch, and everything else is a launch a rank.
 #pragma once
 
@@ -18,7 +18,9 @@
 namespace moetail::cuda {
 
 struct GroupOptions {
-  int ranks = 1;
+  int ranks = 1;  ///< of the world
+  int replay_rank =
+      -1;  ///< the one rank that is here, its peers played by filled mailboxes; -1: all are here
   std::chrono::nanoseconds deadline{0};        ///< of a wait; 0: none
   std::chrono::nanoseconds first_deadline{0};  ///< in the first call of a box
   ContextRef context;                          ///< null: the first device of the machine
@@ -37,6 +39,7 @@ class Box final : public engine::Box {
   std::optional<protocol::FaultRecord> fault() const override { return memory_.fault(); }
   void abort() override { memory_.stop(); }
   void check_address(const char* name, const void* address) const override;
+  void fill_peers(int batch, Mode mode, std::span<const engine::SentRows> ranks) override;
   void push(engine::Stream& stream, const engine::TailCall& call) override;
   void publish(engine::Stream& stream, const engine::TailCall& call) override;
   void fill(engine::Stream& stream, const engine::TailCall& call) override;
@@ -45,7 +48,7 @@ class Box final : public engine::Box {
   /// This rank's part of a launch's arguments.
   kernels::RankArgs args(const engine::TailCall& call) const;
   BoxKernels& kernels() const { return *kernels_; }
-  /// Once all boxes of the family are made.
+  /// Once all boxes of the family are made. In replay peers are the scratch box instead, and get what goes to them at full cost.
   void set_peers(std::span<const BoxMemory* const> boxes) { view_ = BoxMemory::view(boxes, rank_); }
   const BoxMemory& memory() const { return memory_; }
   void set_layer(int layer) { layer_ = layer; }
@@ -59,6 +62,7 @@ class Box final : public engine::Box {
   const int rank_;
   std::shared_ptr<BoxKernels> kernels_;
   BoxMemory memory_;
+  DeviceMemory scratch_;  // replay only: the peers' boxes
   protocol::BoxView view_;
   int layer_ = 0;  ///< label of the latest tail, for the fault of whoever takes its output
 };
@@ -79,6 +83,7 @@ class Group final : public engine::Group {
   const ContextRef& context() const { return context_; }
   const Stream& main() const { return *main_; }
   const Stream& side() const { return *side_; }
+  bool is_replay() const { return options_.replay_rank >= 0; }
 
  private:
   GroupOptions options_;

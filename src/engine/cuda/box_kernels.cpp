@@ -19,8 +19,8 @@ kernels::Kind tail_kind(Mode mode) {
 }
 
 BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device,
-                       const protocol::Shape& shape, int ranks)
-    : store_(std::move(store)), device_(std::move(device)), shape_(shape), ranks_(ranks) {}
+                       const protocol::Shape& shape, int ranks, kernels::PutBy put)
+    : store_(std::move(store)), device_(std::move(device)), shape_(shape), ranks_(ranks), put_(put) {}
 
 const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& call, int launch_ranks,
                                          const Stream& stream) {
@@ -47,6 +47,7 @@ const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailC
   request.shares_reduced = call.shares_reduced;
   request.polls_shared = call.polls_shared;
   request.launch_ranks = launch_ranks;
+  request.put = put_;
   // What a front_poll tail polls, somebody else has filled: to its kernel the routed input is published.
   if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
   KernelRequest wanted =

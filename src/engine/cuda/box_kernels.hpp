@@ -18,9 +18,9 @@ namespace moetail::cuda {
 
 class BoxKernels {
  public:
-  /// `ranks`: of the world, all on this device.
+  /// `ranks`: that run on this device. `put`: how what every rank gets whole leaves.
   BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device, const protocol::Shape& shape,
-             int ranks);
+             int ranks, kernels::PutBy put);
 
   struct Ready {
     std::shared_ptr<const Kernel> kernel;
@@ -43,6 +43,7 @@ class BoxKernels {
   kernels::DeviceShape device_;
   protocol::Shape shape_;
   int ranks_;
+  kernels::PutBy put_;
   std::mutex mutex_;
   std::map<Key, Ready> ready_;  // never erased from: callers keep references
 };
