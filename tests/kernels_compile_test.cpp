@@ -71,6 +71,40 @@ INSTANTIATE_TEST_SUITE_P(Architectures, KernelCompile,
                          testing::Values("sm_90a", "sm_100a", "sm_103a", "sm_120a"),
                          [](const auto& test) { return std::string(test.param); });
 
+// The switches that only the GPU program sets: safeguards left out, stalls, the late re-arm.
+TEST(KernelSwitches, EveryOneCompilesAndChangesTheKernel) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  PlanRequest request;
+  request.shape.hidden = 1024;
+  request.shape.latent = 512;
+  request.shape.ranks = request.launch_ranks = 2;
+  request.shape.capacity = 16;
+  const auto ptx_of = [&](Kind kind, Mode mode, const char* define) {
+    auto other = request;
+    other.kind = kind;
+    other.mode = mode;
+    other.batch = 2;
+    const bool reads_rows = kind == Kind::publish || kind == Kind::fill || mode == Mode::front;
+    other.form = reads_rows ? Form::partial : Form::published;
+    if (kind == Kind::fill) other.form = Form::expanded;
+    auto plan = make_plan(other, device_shape("sm_90a"));
+    if (define != nullptr) plan.defines.push_back(std::string("MOETAIL_") + define);
+    return compile(*nvrtc, plan, "sm_90a", true).ptx;
+  };
+  const std::string front = ptx_of(Kind::front, Mode::front, nullptr);
+  for (const char* define :
+       {"WITHOUT_THIRD_SLOT=1", "WITHOUT_REARM_SIZE=1", "WITHOUT_SENTINEL_CLEANUP=1",
+        "WITHOUT_DEPENDENCY_WAIT=1", "WITHOUT_LAST_ARRIVAL=1", "LATE_REARM=1", "STALL_NS=1000"})
+    EXPECT_NE(ptx_of(Kind::front, Mode::front, define), front) << define;
+  for (const auto& [kind, mode] :
+       {std::pair{Kind::front, Mode::front_poll}, std::pair{Kind::fill, Mode::front_poll},
+        std::pair{Kind::publish, Mode::twoshot}, std::pair{Kind::wave, Mode::twoshot},
+        std::pair{Kind::push, Mode::publish}, std::pair{Kind::take, Mode::front}})
+    EXPECT_NE(ptx_of(kind, mode, "STALL_NS=1000"), ptx_of(kind, mode, nullptr)) << kind_name(kind);
+}
+
 struct Expected {
   Kind kind;
   Mode mode;

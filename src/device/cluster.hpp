@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/annotate.hpp"
+#include "protocol/safeguards.hpp"
 
 namespace moetail::device {
 
@@ -69,7 +70,7 @@ MOETAIL_DEVICE void store_async(u32 to, u32 barrier, float a, float b, float c, 
 // griddepcontrol.wait, sm_90. Until the launch before this one in the stream is complete and its writes are visible; a launch
 // without the dependent-launch attribute does not wait.
 MOETAIL_DEVICE void wait_for_predecessor() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  if constexpr (protocol::kWaitsForPredecessor) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 // griddepcontrol.launch_dependents, sm_90. The next launch may start once every block has said so or exited.

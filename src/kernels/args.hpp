@@ -49,9 +49,20 @@ struct RankArgs {
   u64 deadline_ns = 0;        ///< of every wait; 0: none
   u64 first_deadline_ns = 0;  ///< in the first call of a box
   i32 rank = 0;
-  i32 reserved = 0;
+  i32 stall = 0;  ///< tests only: stall_at
   CallInputs call;
 };
+
+/// RankArgs::stall: block `block` of the rank, or all with -1, stalls at site `site` (kernels/stall.hpp).
+MOETAIL_FN constexpr i32 stall_at(i32 site, i32 block = -1) {
+  return site | (block + 1) << 8;
+}
+MOETAIL_FN constexpr i32 stalled_site(i32 stall) {
+  return stall & 0xFF;
+}
+MOETAIL_FN constexpr i32 stalled_block(i32 stall) {
+  return (stall >> 8) - 1;
+}
 
 /// The one parameter of every kernel. `kLaunchRanks`: 1, or T in loopback.
 template <int kLaunchRanks>

@@ -27,6 +27,7 @@ MOETAIL_DEVICE protocol::Header header_of(const Tail& tail) {
 
 /// Lane r of one warp tells rank r.
 MOETAIL_DEVICE void publish_header(const Tail& tail) {
+  stall<Site::header_publish>(tail.args, tail.block());
   if (tail.lane >= kRanks) return;
   const u64 word = protocol::pack_header(header_of(tail));
   u32* to = tail.view.at<u32>(tail.lane, place<Region::header>(tail.slot, tail.args.rank, 0));
@@ -36,6 +37,7 @@ MOETAIL_DEVICE void publish_header(const Tail& tail) {
 
 /// Lane r of one warp waits for rank r's header and compares it with this rank's. False after a fault.
 MOETAIL_DEVICE bool check_header(const Tail& tail) {
+  stall<Site::header_poll>(tail.args, tail.block());
   if (tail.lane >= kRanks) return true;
   const u32* from = tail.view.mine<u32, Region::header>(tail.slot, tail.lane, 0);
   Waiter waiter = tail.waiter();
@@ -76,6 +78,7 @@ MOETAIL_DEVICE bool load_shared(const Tail& tail, u32 index, Line& line) {
 
 /// Part `part` of `parts` of the shared partial, each line to the rank that owns its columns. False after a fault.
 MOETAIL_DEVICE bool push_shards(const Tail& tail, i32 errand, i32 part, i32 parts) {
+  stall<Site::shared_push>(tail.args, tail.block());
   const Part lines = part_of(static_cast<u32>(tail.batch) * kHiddenLines, part, parts);
   bool fine = true;
 #pragma unroll 1
@@ -157,25 +160,13 @@ MOETAIL_COLD void rearm_others(const Tail tail, i32 slot, i32 errand, i32 part, 
 /// publication into this slot comes two calls later (docs/protocol.md, "Why the re-arm needs no order").
 MOETAIL_DEVICE void rearm_previous(const Tail& tail, i32 errand, i32 part, i32 parts) {
   if (errand >= kErrandThreads) return;
+  stall<Site::rearm>(tail.args, tail.block());
   constexpr u32 kFront = protocol::dirtied_regions(Mode::front, false, false, false);
-  const i32 slot = tail.slot == 0 ? protocol::kSlots - 1 : tail.slot - 1;  // protocol::rearm_slot_of
+  const i32 slot = tail.slot == 0 ? protocol::kRingSlots - 1 : tail.slot - 1;  // protocol::rearm_slot_of
   rearm_region<Region::latent>(tail, slot, errand, part, parts);
   rearm_region<Region::shared>(tail, slot, errand, part, parts);
   rearm_words<Region::header>(tail, slot, errand, part, parts);
   if ((tail.previous.regions & ~kFront) != 0) rearm_others(tail, slot, errand, part, parts);
-}
-
-/// Everything of this file that a front tail does between its own publication and its polls. False after a fault.
-MOETAIL_DEVICE bool run_errands(const Tail& tail) {
-  const i32 errand = errand_thread(tail);
-  if (errand >= kErrandThreads) return true;
-  if (tail.block() == 0 && tail.warp == kComputeWarps) publish_header(tail);
-  bool alive = push_shards(tail, errand, tail.block(), kBlocks);
-  mark(tail, 4);
-  rearm_previous(tail, errand, tail.block(), kBlocks);
-  // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
-  if (alive && tail.block() == 0 && tail.warp == kComputeWarps - 1) alive = check_header(tail);
-  return alive;
 }
 
 /// What this call leaves for the next one's re-arm.
@@ -183,6 +174,31 @@ MOETAIL_DEVICE protocol::Record record_of(const Tail& tail) {
   // A user who was given the slots may have filled any of them, whether this call then polled them or not.
   constexpr bool kGaveSlots = kMode == Mode::front_poll;
   return {tail.batch, protocol::dirtied_regions(kMode, kShares, kGaveSlots, kGaveSlots)};
+}
+
+/// The record, then the epoch of the next call.
+MOETAIL_DEVICE void advance_epoch(const Tail& tail) {
+  const u64 record = protocol::pack_record(record_of(tail));
+  if (protocol::record_word(tail.epoch) == Control::record_even)
+    device::store_relaxed_sys(tail.view.control<Control::record_even>(), record);
+  else
+    device::store_relaxed_sys(tail.view.control<Control::record_odd>(), record);
+  device::store_relaxed_sys(tail.view.control<Control::epoch>(), tail.epoch + 1);
+}
+
+/// Everything of this file that a front tail does between its own publication and its polls. False after a fault.
+MOETAIL_DEVICE bool run_errands(const Tail& tail) {
+  const i32 errand = errand_thread(tail);
+  if (errand >= kErrandThreads) return true;
+  if constexpr (!protocol::kLastBlockAdvances)
+    if (errand == 0 && tail.block() == 0) advance_epoch(tail);
+  if (tail.block() == 0 && tail.warp == kComputeWarps) publish_header(tail);
+  bool alive = push_shards(tail, errand, tail.block(), kBlocks);
+  mark(tail, 4);
+  if constexpr (!kRearmsLate) rearm_previous(tail, errand, tail.block(), kBlocks);
+  // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
+  if (alive && tail.block() == 0 && tail.warp == kComputeWarps - 1) alive = check_header(tail);
+  return alive;
 }
 
 /// One thread of each block of the rank, once all threads of its block have used the epoch and ended their polls. The last block
@@ -199,13 +215,8 @@ MOETAIL_DEVICE u64 arrive_at_end(const Tail& tail) {
 /// passes while the squares are sent.
 MOETAIL_DEVICE void end_call(const Tail& tail, u64 arrived) {
   if (arrived + 1 != static_cast<u64>(kBlocks)) return;
-  const u64 record = protocol::pack_record(record_of(tail));
   device::store_relaxed_sys(tail.view.control<Control::arrivals>(), u64{0});
-  if (protocol::record_word(tail.epoch) == Control::record_even)
-    device::store_relaxed_sys(tail.view.control<Control::record_even>(), record);
-  else
-    device::store_relaxed_sys(tail.view.control<Control::record_odd>(), record);
-  device::store_relaxed_sys(tail.view.control<Control::epoch>(), tail.epoch + 1);
+  if constexpr (protocol::kLastBlockAdvances) advance_epoch(tail);
 }
 
 }  // namespace moetail::kernels

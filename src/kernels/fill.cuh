@@ -14,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_fill(const __grid
   device::trigger_dependents();
   using namespace moetail::protocol;
   if (!use_control(tail, load_control(tail))) return;
+  stall<Site::rows_fill>(tail.args, tail.block());
   const CallInputs& call = tail.args.call;
   const u32 first = static_cast<u32>(tail.cluster) * kThreads + threadIdx.x;
   constexpr u32 kStep = kPlainBlocks * kThreads;

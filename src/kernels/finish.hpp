@@ -13,6 +13,7 @@ MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 tile, i32 row_block, u32 p
   const i32 count = tokens_of(tail, tile) * kRowPairs;
   device::wait_barrier(tail.exchange_barrier(), parity);
   mark(tail, 11);
+  stall<Site::out_publish>(tail.args, tail.block());
 #pragma unroll 1
   for (i32 i = tail.thread; i < count; i += kThreads) {
     const i32 token = i / kRowPairs, pair = i % kRowPairs;

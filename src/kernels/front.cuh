@@ -36,4 +36,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
     project_and_publish(tail, index, num_iterations);
     mark(tail, 12);
   }
+  if constexpr (kRearmsLate)
+    if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
 }

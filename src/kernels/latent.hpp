@@ -115,6 +115,7 @@ MOETAIL_DEVICE bool load_routes(const Tail& tail, i32 token, i32 line, i32 first
 
 /// The same out of the polled slots: a row is waited for once its weight has come, a dropped route's not at all.
 MOETAIL_DEVICE bool poll_routes(const Tail& tail, i32 token, i32 line, i32 first, i32 end, Routes& routes) {
+  stall<Site::rows_poll>(tail.args, tail.block());
   const u32* weights = tail.view.mine<u32, Region::weights>(tail.slot, 0, token);
   const Line* rows = tail.view.mine<Line, Region::rows>(tail.slot, 0, token);
   Waiter waiter = tail.waiter();
@@ -259,6 +260,7 @@ MOETAIL_DEVICE bool copy_items(Tail& tail, const Share& share, u32 base) {
 
 template <bool kReadsControl>
 MOETAIL_DEVICE bool publish_items(Tail& tail, const Share& share, u32 base) {
+  stall<kMode == Mode::twoshot ? Site::twoshot_push : Site::latent_publish>(tail.args, tail.block());
   if constexpr (kForm == Form::partial) return copy_items<kReadsControl>(tail, share, base);
   return finalize_items<kReadsControl>(tail, share, base);
 }

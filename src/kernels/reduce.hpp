@@ -65,6 +65,7 @@ MOETAIL_DEVICE i32 tokens_of(const Tail& tail, i32 tile) {
 
 /// Compute warps: a line a thread, every rank's latent of it. False after a fault.
 MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
+  stall<Site::latent_poll>(tail.args, tail.block());
   const u32 lines = static_cast<u32>(tail.slice_lines()),
             count = static_cast<u32>(tokens_of(tail, tile)) * lines;
 #pragma unroll 1
@@ -81,6 +82,7 @@ MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
 
 /// This block's share of its K slice's lines, summed over ranks once and handed to the rank's other clusters. False after a fault.
 MOETAIL_DEVICE bool share_latents(const Tail& tail) {
+  stall<Site::latent_poll>(tail.args, tail.block());
   const u32 lines = static_cast<u32>(tail.slice_lines());
   const Part part =
       part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
@@ -89,6 +91,7 @@ MOETAIL_DEVICE bool share_latents(const Tail& tail) {
     const i32 token = static_cast<i32>(i / lines), line = tail.slice_begin() + static_cast<i32>(i % lines);
     device::Columns x;
     if (!sum_ranks<Region::latent>(tail, Site::latent_poll, token, line, x)) return false;
+    stall<Site::reduced_publish>(tail.args, tail.block());
     Line* to = tail.view.mine<Line, Region::reduced>(tail.slot, 0, token) + 2 * line;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -105,6 +108,7 @@ MOETAIL_DEVICE bool share_latents(const Tail& tail) {
 /// Two-shot: this block's share of the column chunk that this rank owns, summed over ranks, rounded once and handed to every rank.
 /// False after a fault.
 MOETAIL_DEVICE bool sum_own_chunk(const Tail& tail) {
+  stall<Site::twoshot_sum>(tail.args, tail.block());
   constexpr u32 kChunkLines = static_cast<u32>(kLatentLines / kRanks);
   const Part part =
       part_of(static_cast<u32>(tail.batch) * kChunkLines, static_cast<u32>(tail.block()), kBlocks);
@@ -113,6 +117,7 @@ MOETAIL_DEVICE bool sum_own_chunk(const Tail& tail) {
     const i32 token = static_cast<i32>(i / kChunkLines), line = static_cast<i32>(i % kChunkLines);
     device::Columns x;
     if (!sum_ranks<Region::recv>(tail, Site::twoshot_sum, token, line, x)) return false;
+    stall<Site::gather_publish>(tail.args, tail.block());
     put(tail.args,
         place<Region::gather>(tail.slot, 0, token) +
             static_cast<u64>(tail.args.rank * static_cast<i32>(kChunkLines) + line) * protocol::kLineBytes,
@@ -129,6 +134,7 @@ template <Region kRegion>
 MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
   constexpr bool kIsReduced = kRegion == Region::reduced;
   constexpr i32 kEach = kIsReduced ? 2 : 1;
+  stall<kIsReduced ? Site::reduced_poll : Site::gather_poll>(tail.args, tail.block());
   const u32 lines = static_cast<u32>(tail.slice_lines()),
             count = static_cast<u32>(tokens_of(tail, tile)) * lines;
 #pragma unroll 1
@@ -205,6 +211,7 @@ MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
 /// A token a thread, the ninth warp's lanes first: the shared partials of this block's rows, summed in rank order. False after a
 /// fault.
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
+  stall<Site::shared_poll>(tail.args, tail.block());
   const i32 row = owned_row(tail, row_block);
   if (row >= kShape.shard()) return true;
 #pragma unroll 1

@@ -5,6 +5,7 @@
 #include "device/barrier.hpp"
 #include "device/cluster.hpp"
 #include "device/pack.hpp"
+#include "kernels/stall.hpp"
 #include "kernels/wait.hpp"
 
 namespace moetail::kernels {
@@ -125,6 +126,7 @@ struct ControlWords {
 };
 
 MOETAIL_DEVICE ControlWords load_control(const Tail& tail) {
+  stall<Site::epoch>(tail.args, tail.block());
   return {device::load_relaxed_sys(tail.view.control<Control::epoch>()),
           device::load_relaxed_sys(tail.view.control<Control::poison>()),
           device::load_relaxed_sys(tail.view.control<Control::record_even>()),
@@ -134,6 +136,7 @@ MOETAIL_DEVICE ControlWords load_control(const Tail& tail) {
 /// protocol::slot_of in 32-bit arithmetic: 2^32 is 1 modulo 3, so the halves may be taken each by itself.
 MOETAIL_DEVICE i32 slot_of(u64 epoch) {
   static_assert(protocol::kSlots == 3);
+  if constexpr (protocol::kRingSlots != 3) return protocol::slot_of(epoch);
   return static_cast<i32>((static_cast<u32>(epoch) % 3 + static_cast<u32>(epoch >> 32) % 3) % 3);
 }
 
@@ -149,6 +152,8 @@ MOETAIL_DEVICE bool use_control(Tail& tail, const ControlWords& words) {
   tail.slot = slot_of(words.epoch);
   const bool even = protocol::previous_record_word(words.epoch) == Control::record_even;
   tail.previous = protocol::unpack_record(even ? words.record_even : words.record_odd);
+  if constexpr (!protocol::kRearmsByRecord)
+    if (tail.previous.batch > tail.batch) tail.previous.batch = tail.batch;
   if (__builtin_expect(words.poison == 0, 1)) return true;
   *tail.failed = 1;
   if (words.poison < kRecorded) raise_fault(tail.args, tail.epoch, FaultKind::poisoned, Spot{Site::epoch}, 0);

@@ -18,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_take(const __grid
   bool alive = use_control(tail, load_control(tail));
   // The tail has advanced the epoch: its call is the one before.
   tail.epoch -= 1;
+  stall<Site::consume>(tail.args, tail.block());
   for (u32 i = lines.begin + threadIdx.x; i < lines.end; i += kThreads) {
     const int token = static_cast<int>(i / kHiddenLines), column = static_cast<int>(i % kHiddenLines);
     const int owner = column / kShardLines;
@@ -33,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_take(const __grid
     if (!alive) line = Line{{kCleanedWord, kCleanedWord, kCleanedWord, kCleanedWord}};
     device::store_weak(reinterpret_cast<Line*>(tail.args.call.destination) + i, line);
     if (!alive) continue;
+    stall<Site::consume_rearm>(tail.args, tail.block());
     device::u8* box = owner == tail.args.rank ? tail.args.peer[tail.args.rank] : tail.args.rearm_others;
     device::store_weak(reinterpret_cast<Line*>(box + where),
                        Line{{kEmptyWord, kEmptyWord, kEmptyWord, kEmptyWord}});

@@ -10,13 +10,13 @@ namespace moetail::protocol {
 
 /// The slot of the call that finds `epoch` in its box. 2^64 is no multiple of 3 either, but is never reached.
 MOETAIL_FN constexpr int slot_of(u64 epoch) {
-  return static_cast<int>(epoch % kSlots);
+  return static_cast<int>(epoch % kRingSlots);
 }
 
 /// The slot that this call re-arms: the previous call's. Never the next one's, where a faster peer may
 /// already write.
 MOETAIL_FN constexpr int rearm_slot_of(u64 epoch) {
-  return static_cast<int>((epoch + kSlots - 1) % kSlots);
+  return static_cast<int>((epoch + kRingSlots - 1) % kRingSlots);
 }
 
 /// What one call dirtied in its slot. Packed into one 64-bit control word; 0 is "nothing".

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The safeguards of the protocol that a build can leave out, one by one, to prove that the test of each can
-// fail. Nothing but the negative controls (tests/safeguard_test.cpp, the explorer) is ever built with one of
-// these set.
+// fail. Nothing but the negative controls (tests/safeguard_test.cpp, tests/gpu/control_cases.cpp) is ever built
+// with one of these set.
 #pragma once
 
 namespace moetail::protocol {
@@ -12,11 +12,14 @@ inline constexpr bool kCleansSentinel = false;
 inline constexpr bool kCleansSentinel = true;
 #endif
 
-#if defined(MOETAIL_WITHOUT_THIRD_SLOT)
-inline constexpr int kSlots = 2;
-#else
-// Why three: docs/protocol.md, "Three slots".
+// Why three: docs/protocol.md, "Why the re-arm needs no order of its own".
 inline constexpr int kSlots = 3;
+// How many of them calls take in turns. The layout keeps all three, so that a kernel without the third still
+// shares its boxes with the host and with other kernels.
+#if defined(MOETAIL_WITHOUT_THIRD_SLOT)
+inline constexpr int kRingSlots = 2;
+#else
+inline constexpr int kRingSlots = kSlots;
 #endif
 
 #if defined(MOETAIL_WITHOUT_REARM_SIZE)
@@ -29,6 +32,20 @@ inline constexpr bool kRearmsByRecord = true;
 inline constexpr bool kSumsInRankOrder = false;
 #else
 inline constexpr bool kSumsInRankOrder = true;
+#endif
+
+// Kernels only: griddepcontrol.wait before what an earlier launch of the stream has written.
+#if defined(MOETAIL_WITHOUT_DEPENDENCY_WAIT)
+inline constexpr bool kWaitsForPredecessor = false;
+#else
+inline constexpr bool kWaitsForPredecessor = true;
+#endif
+
+// Kernels only: the block that arrives last advances the epoch, not the first one that has read it.
+#if defined(MOETAIL_WITHOUT_LAST_ARRIVAL)
+inline constexpr bool kLastBlockAdvances = false;
+#else
+inline constexpr bool kLastBlockAdvances = true;
 #endif
 
 }  // namespace moetail::protocol
