@@ -26,8 +26,10 @@ int main(int argc, char** argv) {
   fmt::print("{}, {} SMs\n", gpu.context->facts().name, gpu.context->facts().num_sms);
   int passed = 0, failed = 0;
   auto cases = gpu::front_cases();
-  for (auto& other : gpu::mode_cases()) cases.push_back(other);
-  for (auto& other : gpu::fault_cases()) cases.push_back(other);
+  for (const auto& more :
+       {gpu::mode_cases(), gpu::fault_cases(), gpu::host_cases(), gpu::control_cases(), gpu::stress_cases(),
+        gpu::graph_cases(), gpu::contract_cases(), gpu::dependent_cases(), gpu::stall_cases()})
+    cases.insert(cases.end(), more.begin(), more.end());
   for (const auto& test : cases) {
     bool wanted = filters.empty() && !only_bench;
     for (const auto& filter : filters) wanted |= test.name.find(filter) != std::string::npos;

@@ -2,11 +2,12 @@
 #include "tests/gpu/rig.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <thread>
 
-#include "protocol/header.hpp"
-#include "protocol/numerics.hpp"
 #include "protocol/sentinel.hpp"
 #include "verify/oracle.hpp"
 
@@ -40,12 +41,15 @@ Gpu Gpu::open() {
   return gpu;
 }
 
-cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan) const {
+cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan,
+                                    const std::vector<std::string>& defines) const {
   cuda::KernelRequest request;
   request.spec.entry = plan.entry;
   request.spec.source = plan.source;
   request.spec.defines = plan.defines;
-  for (const auto& extra : extra_defines) {
+  auto extras = extra_defines;
+  extras.insert(extras.end(), defines.begin(), defines.end());
+  for (const auto& extra : extras) {
     const auto name = extra.substr(0, extra.find('=') + 1);
     std::erase_if(request.spec.defines,
                   [&](const std::string& define) { return define.rfind(name, 0) == 0; });
@@ -62,23 +66,50 @@ cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan) const {
   return request;
 }
 
-std::shared_ptr<const cuda::Kernel> Gpu::kernel(const kernels::KernelPlan& plan) const {
-  return store->get(request_of(plan), *stream);
+void Gpu::warm_up(const std::vector<cuda::KernelRequest>& requests) const {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr
+      failed;  // thrown on as it is: a kernel that does not compile is no case's expected failure
+  const auto work = [&] {
+    for (std::size_t i = next++; i < requests.size(); i = next++) try {
+        store->warm_up(requests[i]);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failed = std::current_exception();
+      }
+  };
+  std::vector<std::thread> threads;
+  const std::size_t most = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+  for (std::size_t i = 0; i < std::min(most, requests.size()); ++i) threads.emplace_back(work);
+  for (auto& thread : threads) thread.join();
+  if (failed) std::rethrow_exception(failed);
 }
 
-Rig::Rig(const Gpu& gpu, const Shape& shape, World world, u64 seed, int replay_rank)
+Rig::Rig(const Gpu& gpu, const Shape& shape, World world, u64 seed, int replay_rank, int layers)
     : gpu_(gpu),
       shape_(shape),
       world_(world),
       replay_rank_(replay_rank),
-      layout_(protocol::make_layout(shape)),
-      weights_(verify::make_layer(shape, seed, 0)),
-      w_up_(to_device(gpu, weights_.w_up)),
-      gamma_(to_device(gpu, weights_.gamma)) {
-  const int count = world == World::loopback ? shape.ranks : 1;
+      layout_(protocol::make_layout(shape)) {
+  for (int i = 0; i < layers; ++i) {
+    auto host = verify::make_layer(shape, seed, i);
+    auto w_up = to_device(gpu, host.w_up), gamma = to_device(gpu, host.gamma);
+    layers_.push_back({std::move(host), std::move(w_up), std::move(gamma)});
+  }
+  const int count = world == World::replay ? 1 : shape.ranks;
   for (int i = 0; i < count; ++i) boxes_.emplace_back(gpu.context, layout_);
+  for (int i = 0; world == World::streams && i < count; ++i) streams_.emplace_back(gpu.context);
   if (world == World::replay) scratch_ = cuda::DeviceMemory(gpu.context, layout_.total_bytes);
   arm_all();
+}
+
+const cuda::Stream& Rig::stream(int rank) const {
+  return world_ == World::streams ? streams_[static_cast<std::size_t>(rank)] : *gpu_.stream;
+}
+
+const cuda::BoxMemory& Rig::box(int rank) const {
+  return boxes_[world_ == World::replay ? 0 : static_cast<std::size_t>(rank)];
 }
 
 void Rig::arm_all() {
@@ -87,8 +118,14 @@ void Rig::arm_all() {
   gpu_.stream->synchronize();
 }
 
-const u16* Rig::shard(int rank) const {
-  return w_up_.as<u16>() + static_cast<std::size_t>(rank) * shape_.shard() * shape_.latent;
+void Rig::synchronize() {
+  gpu_.stream->synchronize();
+  for (const auto& stream : streams_) stream.synchronize();
+}
+
+const u16* Rig::shard(int rank, int layer) const {
+  return layers_[static_cast<std::size_t>(layer) % layers_.size()].w_up.as<u16>() +
+         static_cast<std::size_t>(rank) * shape_.shard() * shape_.latent;
 }
 
 kernels::PlanRequest Rig::plan_request(const Call& call, kernels::Kind kind) const {
@@ -109,22 +146,28 @@ kernels::PlanRequest Rig::plan_request(const Call& call, kernels::Kind kind) con
   request.put = call.put;
   request.launch_ranks = world_ == World::loopback ? shape_.ranks : 1;
   request.trigger = call.trigger;
+  if (kind == kernels::Kind::take) {
+    // The same kernel for every mode.
+    request.mode = Mode::front;
+    request.shares_reduced = request.polls_shared = request.residual = false;
+  }
   return request;
 }
 
 kernels::RankArgs Rig::rank_args(int rank) const {
   kernels::RankArgs args;
-  const auto& own = boxes_[world_ == World::loopback ? static_cast<std::size_t>(rank) : 0];
+  const auto& own = box(rank);
   for (int peer = 0; peer < shape_.ranks; ++peer) {
-    if (world_ == World::loopback)
-      args.peer[peer] = boxes_[static_cast<std::size_t>(peer)].device();
+    if (world_ != World::replay)
+      args.peer[peer] = box(peer).device();
     else
       args.peer[peer] = peer == rank ? own.device() : scratch_.as<u8>();
   }
-  args.rearm_others = world_ == World::loopback ? own.device() : scratch_.as<u8>();
+  args.rearm_others = world_ == World::replay ? scratch_.as<u8>() : own.device();
   args.fault = own.fault_cell();
   args.deadline_ns = args.first_deadline_ns = deadline_ns;
   args.rank = rank;
+  if (rank == stall.rank) args.stall = kernels::stall_at(static_cast<int>(stall.site), stall.block);
   return args;
 }
 
@@ -134,6 +177,7 @@ DeviceInputs Rig::upload(const Call& call) const {
   options.form = call.form;
   options.weight_type = call.weights;
   options.residual = call.residual;
+  options.specials = call.specials;
   inputs.host = verify::make_inputs(shape_, call.batch, call.seed, 0, options);
   if (world_ == World::replay && call.form != Form::partial) {
     // The peers publish partials of their own making.
@@ -165,8 +209,8 @@ DeviceInputs Rig::upload(const Call& call) const {
     in.partial = keep(arrays.partial)->template as<u16>();
     in.shared = keep(arrays.shared)->template as<u16>();
     in.residual = residual != nullptr ? residual->as<u16>() : nullptr;
-    in.shard = shard(r);
-    in.norm = gamma_.as<u16>();
+    in.shard = shard(r, call.layer);
+    in.norm = layers_[static_cast<std::size_t>(call.layer) % layers_.size()].gamma.as<u16>();
     in.num_rows = inputs.host.ranks[static_cast<std::size_t>(r)].num_rows;
     in.layer = call.layer;
     inputs.ranks.push_back(in);
@@ -174,132 +218,122 @@ DeviceInputs Rig::upload(const Call& call) const {
   return inputs;
 }
 
-void Rig::fill_peers(const Call& call, const DeviceInputs& inputs) {
-  const auto& box = boxes_.front();
-  const protocol::Header header{static_cast<protocol::u32>(call.batch), static_cast<protocol::u32>(call.mode),
-                                0,
-                                protocol::hash_shape(shape_, __builtin_bit_cast(protocol::u32, shape_.eps))};
-  const u64 word = protocol::pack_header(header);
-  const auto at = [&](Region region, int slot, int source, int row) {
-    return reinterpret_cast<cuda::abi::DevicePtr>(box.device() + layout_.at(region, slot, source, row));
-  };
-  const auto shard = static_cast<std::size_t>(shape_.shard());
-  if (call.mode == Mode::twoshot) fill_chunks(call, inputs);
-  for (int r = 0; r < shape_.ranks; ++r) {
-    if (r == replay_rank_) continue;
-    const auto& arrays = inputs.host.arrays[static_cast<std::size_t>(r)];
-    std::vector<u16> shards;
-    for (int b = 0; b < call.batch; ++b) {
-      const u16* row =
-          arrays.shared.data() + static_cast<std::size_t>(b) * shape_.hidden + replay_rank_ * shard;
-      shards.insert(shards.end(), row, row + shard);
-    }
-    for (int slot = 0; slot < protocol::kSlots; ++slot) {
-      if (call.mode != Mode::twoshot)
-        gpu_.stream->copy(at(Region::latent, slot, r, 0), arrays.partial.data(), arrays.partial.size() * 2);
-      gpu_.stream->copy(at(Region::shared, slot, r, 0), shards.data(), shards.size() * 2);
-      gpu_.stream->copy(at(Region::header, slot, r, 0), &word, 8);
-    }
-    gpu_.stream->synchronize();
-  }
-}
-
-void Rig::fill_chunks(const Call& call, const DeviceInputs& inputs) {
-  const auto& box = boxes_.front();
-  const auto latent = static_cast<std::size_t>(shape_.latent),
-             chunk = static_cast<std::size_t>(shape_.chunk());
-  std::vector<float> sum(static_cast<std::size_t>(call.batch) * latent);
-  const auto at = [&](Region region, int slot, int source, int row) {
-    return reinterpret_cast<cuda::abi::DevicePtr>(box.device() + layout_.at(region, slot, source, row));
-  };
-  for (int r = 0; r < shape_.ranks; ++r) {
-    const auto partial = partial_of(call, inputs, r);
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      const float addend = protocol::f32_from_bf16(partial[i]);
-      sum[i] = r == 0 ? addend : sum[i] + addend;
-    }
-    for (int slot = 0; r != replay_rank_ && slot < protocol::kSlots; ++slot)
-      for (int b = 0; b < call.batch; ++b)
-        gpu_.stream->copy(at(Region::recv, slot, r, b),
-                          partial.data() + static_cast<std::size_t>(b) * latent +
-                              static_cast<std::size_t>(replay_rank_) * chunk,
-                          chunk * 2);
-    gpu_.stream->synchronize();
-  }
-  std::vector<u16> rounded(sum.size());
-  for (std::size_t i = 0; i < sum.size(); ++i) rounded[i] = protocol::bf16_from_f32(sum[i]);
-  for (int slot = 0; slot < protocol::kSlots; ++slot)
-    for (int b = 0; b < call.batch; ++b)
-      for (int owner = 0; owner < shape_.ranks; ++owner) {
-        if (owner == replay_rank_) continue;
-        const std::size_t column = static_cast<std::size_t>(owner) * chunk;
-        gpu_.stream->copy(at(Region::gather, slot, 0, b) + column * 2,
-                          rounded.data() + static_cast<std::size_t>(b) * latent + column, chunk * 2);
-      }
-  gpu_.stream->synchronize();
-}
-
-void Rig::launch(const Call& call, const DeviceInputs& inputs, kernels::Kind kind, const u16* shard_copy,
-                 const u16* rows_copy) {
-  const auto plan = kernels::make_plan(plan_request(call, kind), gpu_.shape);
-  const auto kernel = gpu_.kernel(plan);
-  const int count = world_ == World::loopback ? shape_.ranks : 1;
-  std::vector<std::byte> bytes(8 + static_cast<std::size_t>(count) * sizeof(kernels::RankArgs));
-  const protocol::i32 batch = call.batch;
-  std::memcpy(bytes.data(), &batch, sizeof batch);
-  for (int i = 0; i < count; ++i) {
-    const int rank = world_ == World::loopback ? i : replay_rank_;
+void Rig::launch_ranks(const cuda::KernelRequest& request, const DeviceInputs& inputs, int batch, int begin,
+                       int end, const u16* shard_copy, const u16* rows_copy) {
+  const auto kernel = gpu_.store->get(request, stream(begin));
+  std::vector<std::byte> bytes(8 + static_cast<std::size_t>(end - begin) * sizeof(kernels::RankArgs));
+  const protocol::i32 count = batch;
+  std::memcpy(bytes.data(), &count, sizeof count);
+  for (int rank = begin; rank < end; ++rank) {
     auto args = rank_args(rank);
     args.call = inputs.ranks[static_cast<std::size_t>(rank)];
     if (shard_copy != nullptr) args.call.shard = shard_copy;
     if (rows_copy != nullptr) args.call.rows = rows_copy;
-    std::memcpy(bytes.data() + 8 + static_cast<std::size_t>(i) * sizeof args, &args, sizeof args);
+    std::memcpy(bytes.data() + 8 + static_cast<std::size_t>(rank - begin) * sizeof args, &args, sizeof args);
   }
   const void* parameter = bytes.data();
-  kernel->launch(gpu_.request_of(plan).launch, *gpu_.stream, {&parameter, 1});
+  kernel->launch(request.launch, stream(begin), {&parameter, 1});
+}
+
+void Rig::launch(const Call& call, const DeviceInputs& inputs, kernels::Kind kind, const u16* shard_copy,
+                 const u16* rows_copy) {
+  const auto request = gpu_.request_of(kernels::make_plan(plan_request(call, kind), gpu_.shape), defines);
+  if (world_ == World::loopback) {
+    launch_ranks(request, inputs, call.batch, 0, shape_.ranks, shard_copy, rows_copy);
+  } else if (world_ == World::replay) {
+    launch_ranks(request, inputs, call.batch, replay_rank_, replay_rank_ + 1, shard_copy, rows_copy);
+  } else {
+    for (int rank = 0; rank < shape_.ranks; ++rank)
+      launch_ranks(request, inputs, call.batch, rank, rank + 1, shard_copy, rows_copy);
+  }
+}
+
+std::vector<kernels::Kind> Rig::kinds_of(const Call& call) {
+  using kernels::Kind;
+  if (call.mode == Mode::front) return {Kind::front};
+  if (call.mode == Mode::front_poll) return {Kind::fill, Kind::front};
+  if (call.pushes) return {Kind::publish, Kind::wave};
+  return {Kind::push, Kind::publish, Kind::wave};
+}
+
+void Rig::warm_up(const std::vector<Call>& calls) const {
+  std::vector<cuda::KernelRequest> requests;
+  std::set<std::string> known;
+  const auto add = [&](const Call& call, kernels::Kind kind) {
+    requests.push_back(gpu_.request_of(kernels::make_plan(plan_request(call, kind), gpu_.shape), defines));
+    auto key = requests.back().spec.entry;
+    for (const auto& define : requests.back().spec.defines) key += define + ' ';
+    if (!known.insert(key).second) requests.pop_back();
+  };
+  for (const auto& call : calls) {
+    for (const auto kind : kinds_of(call)) add(call, kind);
+    if (world_ != World::replay) add(call, kernels::Kind::take);
+  }
+  gpu_.warm_up(requests);
 }
 
 void Rig::enqueue(const Call& call, const DeviceInputs& inputs, const u16* shard_copy, const u16* rows_copy) {
-  using kernels::Kind;
-  if (call.mode == Mode::front_poll) launch(call, inputs, Kind::fill, nullptr, rows_copy);
-  if (call.mode == Mode::front || call.mode == Mode::front_poll) {
-    launch(call, inputs, Kind::front, shard_copy, rows_copy);
-    return;
+  for (const auto kind : kinds_of(call)) {
+    const bool is_tail = kind == kernels::Kind::front || kind == kernels::Kind::wave;
+    launch(call, inputs, kind, is_tail ? shard_copy : nullptr,
+           kind == kernels::Kind::wave ? nullptr : rows_copy);
   }
-  if (!call.pushes) launch(call, inputs, Kind::push);
-  launch(call, inputs, Kind::publish, nullptr, rows_copy);
-  launch(call, inputs, Kind::wave, shard_copy);
 }
 
-std::vector<u16> Rig::partial_of(const Call& call, const DeviceInputs& inputs, int rank) const {
-  const auto& input = inputs.host.ranks[static_cast<std::size_t>(rank)];
-  const auto latent = static_cast<std::size_t>(shape_.latent);
-  std::vector<u16> rows(static_cast<std::size_t>(call.batch) * latent);
-  if (input.form == Form::partial) {
-    rows.assign(input.partial, input.partial + rows.size());
-    return rows;
+std::vector<cuda::DeviceMemory> Rig::make_destinations(int batch) const {
+  std::vector<cuda::DeviceMemory> destinations;
+  for (int rank = 0; rank < shape_.ranks; ++rank)
+    destinations.emplace_back(gpu_.context, static_cast<std::size_t>(batch) * shape_.hidden * 2);
+  return destinations;
+}
+
+void Rig::consume(const Call& call, const DeviceInputs& inputs,
+                  const std::vector<cuda::DeviceMemory>& destinations) {
+  DeviceInputs with;
+  with.ranks = inputs.ranks;
+  for (std::size_t rank = 0; rank < with.ranks.size(); ++rank)
+    with.ranks[rank].destination = destinations[rank].as<u16>();
+  launch(call, with, kernels::Kind::take);
+}
+
+void Rig::require_no_fault() const {
+  for (const auto& box : boxes_)
+    if (const auto fault = box.fault())
+      throw Failure(fmt::format("fault: {} at {}, rank {}, peer {}, token {}, epoch {}",
+                                fault_kind_name(fault->kind), site_name(fault->site), fault->rank,
+                                fault->peer, fault->token, fault->epoch));
+}
+
+std::vector<u16> Rig::equal_rows(const std::vector<cuda::DeviceMemory>& destinations, int batch) {
+  std::vector<std::vector<u16>> rows;
+  for (const auto& destination : destinations) {
+    rows.emplace_back(static_cast<std::size_t>(batch) * shape_.hidden);
+    gpu_.stream->copy(rows.back().data(), destination.address(), rows.back().size() * 2);
   }
-  for (int b = 0; b < call.batch; ++b)
-    for (std::size_t c = 0; c < latent; ++c) {
-      float group[4] = {};
-      for (int g = 0; g < 4; ++g)
-        for (int k = protocol::finalize_group_begin(g, shape_.top_k);
-             k < protocol::finalize_group_begin(g + 1, shape_.top_k); ++k)
-          if (const u16* row = verify::route_row(input, shape_, b, k))
-            group[g] = std::fma(verify::route_weight(input, b, k), protocol::f32_from_bf16(row[c]), group[g]);
-      rows[static_cast<std::size_t>(b) * latent + c] =
-          protocol::bf16_from_f32(protocol::finalize_join(group[0], group[1], group[2], group[3]));
-    }
-  return rows;
+  gpu_.stream->synchronize();
+  const std::vector<std::span<const u16>> spans(rows.begin(), rows.end());
+  if (rows.size() > 1) {
+    const auto report = verify::compare_ranks(spans, shape_.hidden);
+    require(report.passes(), "ranks differ: {}", report.text());
+  }
+  return rows.front();
+}
+
+std::vector<u8> Rig::mailbox(int rank, Region region, int slot, int source, int count) const {
+  std::vector<u8> bytes(static_cast<std::size_t>(count) * layout_.row_bytes[static_cast<int>(region)]);
+  const auto from = box(rank).device() + layout_.at(region, slot, source, 0);
+  gpu_.stream->copy(bytes.data(), reinterpret_cast<cuda::abi::DevicePtr>(from), bytes.size());
+  gpu_.stream->synchronize();
+  return bytes;
 }
 
 std::vector<u16> Rig::take(int rank, int batch) {
-  const auto& box = boxes_[world_ == World::loopback ? static_cast<std::size_t>(rank) : 0];
   std::vector<u16> rows(static_cast<std::size_t>(batch) * shape_.hidden);
-  const auto out = reinterpret_cast<cuda::abi::DevicePtr>(box.device() + layout_.at(Region::out, 0, 0, 0));
-  gpu_.stream->copy(rows.data(), out, rows.size() * 2);
-  gpu_.stream->fill(out, protocol::kEmptyWord, rows.size() / 2);
-  gpu_.stream->synchronize();
+  const auto out =
+      reinterpret_cast<cuda::abi::DevicePtr>(box(rank).device() + layout_.at(Region::out, 0, 0, 0));
+  stream(rank).copy(rows.data(), out, rows.size() * 2);
+  stream(rank).fill(out, protocol::kEmptyWord, rows.size() / 2);
+  stream(rank).synchronize();
   return rows;
 }
 
@@ -310,53 +344,31 @@ std::vector<u16> Rig::check(const Call& call) {
 std::vector<u16> Rig::check(const Call& call, const DeviceInputs& inputs) {
   enqueue(call, inputs);
   std::vector<cuda::DeviceMemory> taken;
-  if (world_ == World::loopback) {
-    auto destinations = inputs.ranks;
-    DeviceInputs with;
-    for (auto& rank : destinations) {
-      taken.emplace_back(gpu_.context, static_cast<std::size_t>(call.batch) * shape_.hidden * 2);
-      rank.destination = taken.back().as<u16>();
-    }
-    with.ranks = destinations;
-    launch(call, with, kernels::Kind::take);
+  if (world_ != World::replay) {
+    taken = make_destinations(call.batch);
+    consume(call, inputs, taken);
   }
-  gpu_.stream->synchronize();
-  for (auto& box : boxes_)
-    if (const auto fault = box.fault())
-      throw Failure(fmt::format("fault: {} at {}, rank {}, peer {}, token {}, epoch {}",
-                                fault_kind_name(fault->kind), site_name(fault->site), fault->rank,
-                                fault->peer, fault->token, fault->epoch));
-  std::vector<std::vector<u16>> rows;
-  const int count = world_ == World::loopback ? shape_.ranks : 1;
-  for (int r = 0; r < count; ++r) {
-    if (world_ == World::replay) {
-      rows.push_back(take(r, call.batch));
-      continue;
-    }
-    rows.emplace_back(static_cast<std::size_t>(call.batch) * shape_.hidden);
-    gpu_.stream->copy(rows.back().data(), taken[static_cast<std::size_t>(r)].address(),
-                      rows.back().size() * 2);
-  }
-  gpu_.stream->synchronize();
-  if (count > 1) {
-    const std::vector<std::span<const u16>> spans(rows.begin(), rows.end());
-    const auto report = verify::compare_ranks(spans, shape_.hidden);
-    require(report.passes(), "ranks differ: {}", report.text());
-  }
+  synchronize();
+  require_no_fault();
+  const auto rows = world_ == World::replay ? take(replay_rank_, call.batch) : equal_rows(taken, call.batch);
+  judge(call, inputs, rows);
+  return rows;
+}
+
+void Rig::judge(const Call& call, const DeviceInputs& inputs, const std::vector<u16>& rows) const {
   const auto problem =
-      verify::make_problem(shape_, call.batch, call.mode == Mode::twoshot, inputs.host, weights_);
+      verify::make_problem(shape_, call.batch, call.mode == Mode::twoshot, inputs.host, weights(call.layer));
   std::vector<protocol::i32> columns;
   // All columns where that is quick; else every seventh, and in replay the own ones.
   const int step = static_cast<double>(call.batch) * shape_.hidden * shape_.latent > 4e8 ? 7 : 1;
-  const int begin = world_ == World::loopback ? 0 : replay_rank_ * shape_.shard();
-  const int end = world_ == World::loopback ? shape_.hidden : begin + shape_.shard();
+  const int begin = world_ == World::replay ? replay_rank_ * shape_.shard() : 0;
+  const int end = world_ == World::replay ? begin + shape_.shard() : shape_.hidden;
   for (int c = begin; c < end; c += step) columns.push_back(c);
-  const auto report = verify::check_rows(verify::expect(problem, columns), rows.front());
+  const auto report = verify::check_rows(verify::expect(problem, columns), rows);
   require(report.passes(), "{}", report.text());
   const double limit = call.mode == Mode::twoshot ? 3.5e-3 : 3.0e-3;
   if (shape_.latent == 3584 && !call.residual)
     require(report.error <= limit, "row error {:.2e} beyond {:.1e}", report.error, limit);
-  return rows.front();
 }
 
 }  // namespace moetail::gpu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the GPU cases share: the device, and a rig, which is one world on it with a layer's weights and one box a rank. Loopback
-// runs all ranks in one launch; replay runs one rank whose peers' mailboxes were filled beforehand.
+// runs all ranks in one launch; replay runs one rank whose peers' mailboxes were filled beforehand; streams runs each rank by itself
+// on a stream of its own, as it would on a GPU of its own, where the device holds all of them at once.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,6 +25,18 @@ using protocol::u16;
 using protocol::u64;
 using protocol::u8;
 
+/// A shape whose kernels compile and run fast, with whole vectors and equal slices as at K3's.
+inline Shape small_shape(int ranks) {
+  Shape shape;
+  shape.hidden = 1024;
+  shape.latent = 512;
+  shape.ranks = ranks;
+  shape.top_k = 16;
+  shape.capacity = 16;
+  shape.poll_capacity = 16;
+  return shape;
+}
+
 /// Throws with the text; what a case fails by.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -42,11 +55,13 @@ struct Gpu {
   std::vector<std::string> extra_defines;  ///< of every kernel: for experiments
 
   static Gpu open();
-  cuda::KernelRequest request_of(const kernels::KernelPlan& plan) const;
-  std::shared_ptr<const cuda::Kernel> kernel(const kernels::KernelPlan& plan) const;
+  cuda::KernelRequest request_of(const kernels::KernelPlan& plan,
+                                 const std::vector<std::string>& defines = {}) const;
+  /// Compiles them side by side: a case of many kernels waits for the slowest, not for their sum.
+  void warm_up(const std::vector<cuda::KernelRequest>& requests) const;
 };
 
-enum class World { loopback, replay };
+enum class World { loopback, replay, streams };
 
 /// How a call is made.
 struct Call {
@@ -61,7 +76,15 @@ struct Call {
   kernels::PutBy put = kernels::PutBy::peers;
   int trigger = 4;
   u64 seed = 1;
-  int layer = 0;  ///< label
+  int layer = 0;  ///< label; a rig of several layers takes the weights by it
+  verify::Specials specials;
+};
+
+/// Stalls rank `rank` at a site, block `block` of it or all: for kernels built with MOETAIL_STALL_NS.
+struct Stall {
+  int rank = -1;
+  protocol::Site site = protocol::Site::none;
+  int block = -1;
 };
 
 /// Inputs of a call on the device.
@@ -73,11 +96,13 @@ struct DeviceInputs {
 
 class Rig {
  public:
-  Rig(const Gpu& gpu, const Shape& shape, World world, u64 seed = 1, int replay_rank = 0);
+  Rig(const Gpu& gpu, const Shape& shape, World world, u64 seed = 1, int replay_rank = 0, int layers = 1);
 
   const Shape& shape() const { return shape_; }
   std::vector<cuda::BoxMemory>& boxes() { return boxes_; }
   u64 deadline_ns = 2'000'000'000;
+  std::vector<std::string> defines;  ///< of this rig's kernels, over the plan's
+  Stall stall;
 
   kernels::PlanRequest plan_request(const Call& call, kernels::Kind kind) const;
   /// Inputs of every rank; in replay the peers come as finalized partials.
@@ -98,25 +123,61 @@ class Rig {
   std::vector<u16> check(const Call& call);
   std::vector<u16> check(const Call& call, const DeviceInputs& inputs);
 
+  // check in parts, for cases that enqueue many calls before they look.
+  /// The launches of a call: what comes before its tail, and its tail.
+  static std::vector<kernels::Kind> kinds_of(const Call& call);
+  void warm_up(const std::vector<Call>& calls) const;
+  /// Room for every rank's output rows.
+  std::vector<cuda::DeviceMemory> make_destinations(int batch) const;
+  /// Enqueues the consumer: output rows to `destinations`, re-armed behind it.
+  void consume(const Call& call, const DeviceInputs& inputs,
+               const std::vector<cuda::DeviceMemory>& destinations);
+  void synchronize();
+  void require_no_fault() const;
+  /// Every rank's rows, once all is done; throws where ranks differ.
+  std::vector<u16> equal_rows(const std::vector<cuda::DeviceMemory>& destinations, int batch);
+  /// Throws where `rows` are not what the oracle expects.
+  void judge(const Call& call, const DeviceInputs& inputs, const std::vector<u16>& rows) const;
+  /// A copy of `count` rows of a mailbox.
+  std::vector<u8> mailbox(int rank, protocol::Region region, int slot, int source, int count) const;
+
   void arm_all();
-  const u16* shard(int rank) const;
-  const verify::LayerWeights& weights() const { return weights_; }
+  const u16* shard(int rank, int layer = 0) const;
+  const verify::LayerWeights& weights(int layer = 0) const {
+    return layers_[static_cast<std::size_t>(layer) % layers_.size()].host;
+  }
   int replay_rank() const { return replay_rank_; }
+  /// Rank `rank`'s stream.
+  const cuda::Stream& stream(int rank) const;
 
  private:
   /// Replay in two-shot mode: the peers' chunks of their partials, and the other owners' sums.
   void fill_chunks(const Call& call, const DeviceInputs& inputs);
   kernels::RankArgs rank_args(int rank) const;
+  const cuda::BoxMemory& box(int rank) const;
+  /// One launch for the ranks [begin, end).
+  void launch_ranks(const cuda::KernelRequest& request, const DeviceInputs& inputs, int batch, int begin,
+                    int end, const u16* shard, const u16* rows);
 
+  struct Layer {
+    verify::LayerWeights host;
+    cuda::DeviceMemory w_up, gamma;
+  };
   const Gpu& gpu_;
   Shape shape_;
   World world_;
   int replay_rank_;
   protocol::Layout layout_;
-  verify::LayerWeights weights_;
-  cuda::DeviceMemory w_up_, gamma_, scratch_;
+  std::vector<Layer> layers_;
+  cuda::DeviceMemory scratch_;
+  std::vector<cuda::Stream> streams_;   // World::streams: one a rank
   std::vector<cuda::BoxMemory> boxes_;  // one a rank; replay: the one rank's
 };
+
+/// A kernel that lets its successor start at once, waits `ns` and only then writes `bytes` from `from` to `to`: what a predecessor
+/// in the stream may do at its worst.
+void launch_late_writer(const Gpu& gpu, const cuda::Stream& stream, void* to, const void* from,
+                        std::size_t bytes, u64 ns);
 
 /// A case of the runner.
 struct Case {
@@ -126,6 +187,13 @@ struct Case {
 std::vector<Case> front_cases();
 std::vector<Case> mode_cases();
 std::vector<Case> fault_cases();
+std::vector<Case> host_cases();
+std::vector<Case> control_cases();
+std::vector<Case> stress_cases();
+std::vector<Case> graph_cases();
+std::vector<Case> contract_cases();
+std::vector<Case> dependent_cases();
+std::vector<Case> stall_cases();
 /// Prints the table of replay timings; false where a check failed.
 bool run_bench(Gpu& gpu, const std::vector<std::string>& words);
 
