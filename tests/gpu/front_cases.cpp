@@ -12,8 +12,20 @@ Shape k3(int ranks, int capacity = 128) {
   return shape;
 }
 
+std::vector<Call> calls_of(std::initializer_list<int> batches, kernels::PutBy put) {
+  std::vector<Call> calls;
+  for (const int batch : batches) {
+    Call call;
+    call.batch = batch;
+    call.put = put;
+    calls.push_back(call);
+  }
+  return calls;
+}
+
 void loopback(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
   Rig rig(gpu, k3(ranks), World::loopback);
+  rig.warm_up(calls_of(batches, kernels::PutBy::peers));
   for (const int batch : batches) {
     Call call;
     call.batch = batch;
@@ -28,6 +40,7 @@ void loopback(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
 
 void replay(const Gpu& gpu, int ranks, int rank, std::initializer_list<int> batches) {
   Rig rig(gpu, k3(ranks), World::replay, 1, rank);
+  rig.warm_up(calls_of(batches, kernels::PutBy::own));
   for (const int batch : batches) {
     Call call;
     call.batch = batch;
@@ -47,6 +60,7 @@ void replay(const Gpu& gpu, int ranks, int rank, std::initializer_list<int> batc
 
 void forms(const Gpu& gpu) {
   Rig rig(gpu, k3(4), World::loopback);
+  std::vector<Call> calls;
   for (const Form form : {Form::expanded, Form::permuted, Form::partial})
     for (const WeightType weights : {WeightType::bf16, WeightType::fp32})
       for (const bool residual : {false, true}) {
@@ -56,8 +70,10 @@ void forms(const Gpu& gpu) {
         call.form = form;
         call.weights = weights;
         call.residual = residual;
-        rig.check(call);
+        calls.push_back(call);
       }
+  rig.warm_up(calls);
+  for (const auto& call : calls) rig.check(call);
 }
 
 void odd_shapes(const Gpu& gpu) {
@@ -68,19 +84,24 @@ void odd_shapes(const Gpu& gpu) {
                           {512, 520, 16, 7, 17, 1}};
   for (const auto& shape : shapes) {
     Rig rig(gpu, shape, World::loopback);
+    std::vector<Call> calls;
     for (const int batch : {1, 3, shape.capacity})
       for (const Form form : {Form::expanded, Form::permuted}) {
         Call call;
         call.batch = batch;
         call.form = form;
         call.weights = WeightType::fp32;
-        try {
-          rig.check(call);
-        } catch (const Failure& failure) {
-          throw Failure(fmt::format("H {} L {} T {} K {} B {}: {}", shape.hidden, shape.latent, shape.ranks,
-                                    shape.top_k, batch, failure.what()));
-        }
+        calls.push_back(call);
       }
+    rig.warm_up(calls);
+    for (const auto& call : calls) {
+      try {
+        rig.check(call);
+      } catch (const Failure& failure) {
+        throw Failure(fmt::format("H {} L {} T {} K {} B {}: {}", shape.hidden, shape.latent, shape.ranks,
+                                  shape.top_k, call.batch, failure.what()));
+      }
+    }
   }
 }
 
