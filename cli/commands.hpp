@@ -6,7 +6,7 @@
 
 namespace moetail::cli {
 
-int run_command(const RunOptions& options);
+int run_command(const RunOptions& given);
 int bench_command(const BenchOptions& options);
 int make_checkpoint_command(const MakeCheckpointOptions& options);
 int plan_command(const PlanOptions& options);
