@@ -74,6 +74,15 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
   return plan;
 }
 
+CLI::App* add_warmup(CLI::App& app, WarmupOptions& options) {
+  CLI::App* warmup =
+      app.add_subcommand("warmup", "Compile the CUDA kernels that calls need and keep them; runs nothing");
+  add_shape_flags(*warmup, options.shape);
+  add_call_flags(*warmup, options.call);
+  add_session_flags(*warmup, options.session);
+  return warmup;
+}
+
 CLI::App* add_info(CLI::App& app, InfoOptions& options) {
   CLI::App* info =
       app.add_subcommand("info", "Describe the machine, the engines, the mailboxes and the environment");
@@ -99,6 +108,7 @@ int run_main(int argc, char** argv) {
   BenchOptions bench;
   MakeCheckpointOptions make_checkpoint;
   PlanOptions plan;
+  WarmupOptions warmup;
   InfoOptions info;
   run.session.command_line.assign(argv, argv + argc);
   bench.session.command_line = run.session.command_line;
@@ -107,6 +117,7 @@ int run_main(int argc, char** argv) {
       {add_bench(app, bench), [&] { return bench_command(bench); }},
       {add_make_checkpoint(app, make_checkpoint), [&] { return make_checkpoint_command(make_checkpoint); }},
       {add_plan(app, plan), [&] { return plan_command(plan); }},
+      {add_warmup(app, warmup), [&] { return warmup_command(warmup); }},
       {add_info(app, info), [&] { return info_command(info); }},
   };
   try {

@@ -75,6 +75,12 @@ struct BenchOptions {
   std::string csv_file;  ///< empty: none
 };
 
+struct WarmupOptions {
+  ShapeOptions shape;
+  CallOptions call;
+  SessionOptions session;  ///< engine, world and deadline
+};
+
 struct PlanOptions {
   ShapeOptions shape;
   CallOptions call;

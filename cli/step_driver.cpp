@@ -8,11 +8,6 @@
 namespace moetail::cli {
 namespace {
 
-World make_world(const InputSpec& spec, const WorldOptions& options) {
-  if (spec.replay) return World::replay(0, spec.shape.ranks, options);
-  return spec.shape.ranks == 1 ? World::single(options) : World::virtual_ranks(spec.shape.ranks, options);
-}
-
 // Holds streams back until it is opened, at the latest by its destructor.
 class Gate {
  public:
@@ -33,6 +28,11 @@ class Gate {
 };
 
 }  // namespace
+
+World make_world(const InputSpec& spec, const WorldOptions& options) {
+  if (spec.replay) return World::replay(0, spec.shape.ranks, options);
+  return spec.shape.ranks == 1 ? World::single(options) : World::virtual_ranks(spec.shape.ranks, options);
+}
 
 StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights> weights,
                        const Inputs& inputs, Mode asked, Mode running)

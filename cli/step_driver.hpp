@@ -15,6 +15,9 @@
 
 namespace moetail::cli {
 
+/// The world that runs calls of `spec`: all ranks in this process, or rank 0 alone in replay.
+World make_world(const InputSpec& spec, const WorldOptions& options);
+
 /// One world, its boxes and the prepared tails of all layers. A step is enqueued whole before any of it runs, as the replay of
 /// a captured graph would be, so the measured times hold no enqueueing.
 class StepDriver : public StepOutput {

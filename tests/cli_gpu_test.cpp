@@ -56,6 +56,23 @@ TEST_F(CliGpuRun, ReplaysOneRank) {
   EXPECT_THAT(run.out, HasSubstr("\"world\": \"replay\""));
 }
 
+TEST_F(CliGpuRun, WarmupMakesTheKernelsThatARunFinds) {
+  const testing::ScopedFolder folder;
+  const std::string environment = kWithGpu + " MOETAIL_CACHE_DIR='" + folder.path().string() + "'";
+  const auto num_kept = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder.path()),
+                         std::filesystem::directory_iterator());
+  };
+  const Outcome warmup =
+      moetail("warmup " + kSmallShape + "--tp 2 --batch 1 --mode front,publish", environment);
+  EXPECT_EQ(warmup.exit_code, cli::kAllPassed) << warmup.err;
+  EXPECT_THAT(warmup.out, HasSubstr("2 configurations, 6 kernels"));
+  // One take serves both modes.
+  EXPECT_EQ(num_kept(), 5);
+  moetail(kTwoRanks + "--mode front,publish", environment);
+  EXPECT_EQ(num_kept(), 5) << "the run compiled what the warm-up had not";
+}
+
 TEST_F(CliGpuRun, PublishedInputIsRefused) {
   const Outcome run = moetail(kTwoRanks + "--engine cuda --form published --mode publish", kWithGpu);
   EXPECT_NE(run.exit_code, cli::kAllPassed);

@@ -230,6 +230,21 @@ TEST_F(CudaGroup, UnderCaptureACallThatIsNotWarmIsRefusedAsAWhole) {
   EXPECT_EQ(fake.launches.size(), 1u);
 }
 
+TEST_F(CudaGroup, AWarmCallIsAllowedUnderCapture) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  TailCall call = front_call();
+  call.mode = Mode::publish;
+  EXPECT_EQ(one.boxes[0]->warm_up(call), 4) << "take, push, publish, wave";
+  fake.capturing = true;
+  one.boxes[0]->push(*one.main[0], call);
+  one.boxes[0]->publish(*one.main[0], call);
+  one.group->tail(one.tails(call));
+  one.boxes[0]->take(*one.main[0], call.batch, nullptr);
+  EXPECT_EQ(fake.launches.size(), 4u);
+  fake.capturing = false;
+}
+
 TEST_F(CudaGroup, HostMemoryIsRefused) {
   const auto context = retain();
   Ranks one(context, 1);

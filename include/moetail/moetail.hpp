@@ -223,6 +223,12 @@ class TailBox {
   /// others are 0.
   void fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) const;
 
+  /// Compiles, checks and loads every kernel that calls of this batch, mode, form and weight type need, so that the first of them takes
+  /// no longer than the others, and is allowed under graph capture. Returns how many there are; 0 on the CPU engine, which has none to
+  /// compile. Errors are those of the call.
+  int warm_up(int batch, Mode mode = Mode::automatic, Form form = Form::expanded,
+              WeightType weights = WeightType::bf16, bool residual = false) const;
+
   /// The fault this rank has seen, if any. Callable at any time, from any thread.
   std::optional<FaultReport> status() const;
 

@@ -65,6 +65,10 @@ class Box {
   /// Throws Code::invalid_argument for memory that this box's launches cannot address. `name` is the argument's.
   virtual void check_address(const char* name, const void* address) const = 0;
 
+  /// Makes ready all kernels that serve calls like this one, of which only the numbers and which pointers are null are read. Returns their
+  /// number.
+  virtual int warm_up(const TailCall& call) = 0;
+
   /// Replay only: fills the mailboxes with what each of all `ranks` sends in calls of this batch and mode. It stays there until arm.
   virtual void fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) = 0;
 

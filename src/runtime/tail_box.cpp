@@ -102,6 +102,27 @@ void TailBox::fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) 
   impl_->box->fill_peers(batch, mode, sent);
 }
 
+int TailBox::warm_up(int batch, Mode mode, Form form, WeightType weights, bool residual) const {
+  const CallTracker::Use use(impl_->tracker, impl_->rank);
+  runtime::check_batch(impl_->shape, batch);
+  if (batch == 0) return 0;
+  static const Bf16 given = 0;  // only whether there is one counts
+  const Policy& policy = impl_->world->policy;
+  engine::TailCall call;
+  call.mode = runtime::resolve_mode(mode, impl_->shape, batch, policy);
+  call.batch = batch;
+  call.shares_reduced = call.mode == Mode::publish && batch >= policy.share_from;
+  call.routed.form = form;
+  call.routed.weight_type = weights;
+  call.shared = &given;
+  call.residual = residual ? &given : nullptr;
+  if (call.mode == Mode::front_poll) {
+    call.polls_slots = form != Form::partial;
+    call.polls_shared = form == Form::expanded || form == Form::permuted;
+  }
+  return impl_->box->warm_up(call);
+}
+
 std::optional<FaultReport> TailBox::status() const {
   const auto record = impl_->box->fault();
   if (!record) return std::nullopt;

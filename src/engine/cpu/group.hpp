@@ -41,6 +41,7 @@ class Box final : public engine::Box {
   std::optional<protocol::FaultRecord> fault() const override { return state_.fault.get(); }
   void abort() override;
   void check_address(const char*, const void*) const override {}
+  int warm_up(const TailCall&) override { return 0; }
   void fill_peers(int batch, Mode mode, std::span<const engine::SentRows> ranks) override;
   void push(engine::Stream& stream, const TailCall& call) override;
   void publish(engine::Stream& stream, const TailCall& call) override;

@@ -39,6 +39,7 @@ class Box final : public engine::Box {
   std::optional<protocol::FaultRecord> fault() const override { return memory_.fault(); }
   void abort() override { memory_.stop(); }
   void check_address(const char* name, const void* address) const override;
+  int warm_up(const engine::TailCall& call) override;
   void fill_peers(int batch, Mode mode, std::span<const engine::SentRows> ranks) override;
   void push(engine::Stream& stream, const engine::TailCall& call) override;
   void publish(engine::Stream& stream, const engine::TailCall& call) override;

@@ -12,6 +12,27 @@ namespace {
 
 constexpr std::size_t kLoopbackSpillBytes = 512;  // a thread: what stays in L1
 
+/// What of a call its kernel is compiled for: calls that differ in nothing else share it.
+engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call) {
+  using kernels::Kind;
+  engine::TailCall part;
+  part.batch = call.batch;
+  if (kind == Kind::take) return part;
+  part.mode = call.mode;
+  if (kind == Kind::push) return part;
+  if (kind != Kind::wave) {  // a wave finds what was routed in the mailboxes
+    part.routed.form = call.routed.form;
+    part.routed.weight_type = call.routed.weight_type;
+  }
+  if (kind == Kind::publish) return part;
+  part.polls_slots = call.polls_slots;
+  part.polls_shared = call.polls_shared;
+  if (kind == Kind::fill) return part;
+  part.shares_reduced = call.shares_reduced;
+  part.residual = call.residual;
+  return part;
+}
+
 }  // namespace
 
 kernels::Kind tail_kind(Mode mode) {
@@ -22,8 +43,9 @@ BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape 
                        const protocol::Shape& shape, int ranks, kernels::PutBy put)
     : store_(std::move(store)), device_(std::move(device)), shape_(shape), ranks_(ranks), put_(put) {}
 
-const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& call, int launch_ranks,
-                                         const Stream& stream) {
+const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& whole_call,
+                                         int launch_ranks, const Stream& stream) {
+  const engine::TailCall call = relevant_part(kind, whole_call);
   const Key key{kind,
                 call.batch,
                 call.mode,

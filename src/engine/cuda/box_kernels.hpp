@@ -26,9 +26,10 @@ class BoxKernels {
     std::shared_ptr<const Kernel> kernel;
     Launch launch;
   };
-  /// The kernel that serves `call` as `kind`, for `launch_ranks` ranks. The first time it is planned, compiled if need be, loaded and
+  /// The kernel that serves `whole_call` as `kind`, for `launch_ranks` ranks. The first time it is planned, compiled if need be, loaded and
   /// checked; while `stream` is capturing that is Code::call_order.
-  const Ready& get(kernels::Kind kind, const engine::TailCall& call, int launch_ranks, const Stream& stream);
+  const Ready& get(kernels::Kind kind, const engine::TailCall& whole_call, int launch_ranks,
+                   const Stream& stream);
 
   /// Launches with one argument for each rank.
   static void launch(const Ready& ready, const Stream& stream, int batch,
