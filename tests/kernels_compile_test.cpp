@@ -148,8 +148,9 @@ TEST(KernelPtx, AccessesBetweenRanksAreWhatTheProtocolNamesAtFullSize) {
     EXPECT_NE(result.ptx.find(expected.text), std::string::npos)
         << kind_name(expected.kind) << " lacks " << expected.text;
     // A plain store to a multicast address corrupts silently: with multicast the latents leave by multimem alone.
-    if (expected.kind == Kind::front && expected.put == PutBy::peers)
+    if (expected.kind == Kind::front && expected.put == PutBy::peers) {
       EXPECT_EQ(result.ptx.find("multimem"), std::string::npos);
+    }
   }
 }
 
