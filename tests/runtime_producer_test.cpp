@@ -268,9 +268,9 @@ TEST_F(RuntimeProducer, TargetsMayBeKept) {
         const auto r = static_cast<std::size_t>(rank);
         harness_.tail(rank).push(inputs.arrays[r].shared, kBatch, mode);
         if (round == 0) targets.push_back(harness_.tail(rank).publish(kBatch, mode));
-        harness_.world().main_stream(rank).launch([&partials, &targets, r, this] {
+        harness_.world().main_stream(rank).launch([&partials, target = targets[r], r, this] {
           for (int token = kBatch - 1; token >= 0; --token)
-            publish_partial(targets[r], token, row_of(partials[r], token, latent()));
+            publish_partial(target, token, row_of(partials[r], token, latent()));
         });
         Call call;
         call.batch = kBatch;
