@@ -8,11 +8,7 @@ namespace device = moetail::device;
 
 extern "C" __global__ void __launch_bounds__(kThreads) moetail_publish(const __grid_constant__ Args args) {
   __shared__ moetail::protocol::u32 words[kPlainWords];
-  Tail tail = make_plain(args, words);
-  touch_arguments(tail);
-  device::wait_for_predecessor();
-  // After the wait: a successor that starts early may read what this launch's own predecessors left.
-  device::trigger_dependents();
+  Tail tail = open_plain(args, words);
   const auto part = part_of(static_cast<device::u32>(tail.batch * kLatentLines),
                             static_cast<device::u32>(tail.cluster), kPlainBlocks);
   if (part.begin == part.end) return;

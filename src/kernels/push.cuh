@@ -7,11 +7,7 @@ namespace device = moetail::device;
 
 extern "C" __global__ void __launch_bounds__(kThreads) moetail_push(const __grid_constant__ Args args) {
   __shared__ moetail::protocol::u32 words[kPlainWords];
-  Tail tail = make_plain(args, words);
-  touch_arguments(tail);
-  device::wait_for_predecessor();
-  // After the wait: a successor that starts early may read what this launch's own predecessors left.
-  device::trigger_dependents();
+  Tail tail = open_plain(args, words);
   const auto lines = part_of(static_cast<device::u32>(tail.batch * kHiddenLines),
                              static_cast<device::u32>(tail.cluster), kPlainBlocks);
   // A block with nothing to store must not read the epoch: nothing would tell the tail that it has.

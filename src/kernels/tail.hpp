@@ -108,7 +108,7 @@ MOETAIL_DEVICE void mark(const Tail&, int) {}
 #endif
 
 /// Reads the argument once before the dependency wait. Each launch has constant memory of its own and finds none of it cached: the
-/// first reads after the wait stood in line for it, 0.5 us at B = 1 (H200, 2025-11-29).
+/// first reads after the wait stood in line for it, 0.5 us at B = 1 (H200, 2026-11-29).
 MOETAIL_DEVICE void touch_arguments(const Tail& tail) {
   constexpr int kConstantLine = 64;
   const u32* words = reinterpret_cast<const u32*>(&tail.args);
@@ -117,6 +117,16 @@ MOETAIL_DEVICE void touch_arguments(const Tail& tail) {
   for (int i = 0; i < static_cast<int>(sizeof(RankArgs)) / 4; i += kConstantLine / 4) all ^= words[i];
   // A store that nobody reads, since a load whose value goes nowhere would not be made.
   if (tail.lane == 0) tail.touched[tail.warp] = all;
+}
+
+/// What every kernel without clusters begins with, up to its first use of an input.
+MOETAIL_DEVICE Tail open_plain(const Args& args, volatile u32* words) {
+  const Tail tail = make_plain(args, words);
+  touch_arguments(tail);
+  device::wait_for_predecessor();
+  // After the wait: a successor that starts early may read what this launch's own predecessors left.
+  device::trigger_dependents();
+  return tail;
 }
 
 /// Epoch, poison and records of this box, on their way. They are loaded beside the first rows and used after them: a warp issues

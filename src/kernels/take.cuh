@@ -7,11 +7,7 @@ namespace device = moetail::device;
 
 extern "C" __global__ void __launch_bounds__(kThreads) moetail_take(const __grid_constant__ Args args) {
   __shared__ moetail::protocol::u32 words[kPlainWords];
-  Tail tail = make_plain(args, words);
-  touch_arguments(tail);
-  device::wait_for_predecessor();
-  // After the wait: a successor that starts early may read what this launch's own predecessors left.
-  device::trigger_dependents();
+  Tail tail = open_plain(args, words);
   using namespace moetail::protocol;
   const auto lines = moetail::kernels::part_of(static_cast<u32>(tail.batch * kHiddenLines),
                                                static_cast<u32>(tail.cluster), kPlainBlocks);

@@ -91,13 +91,6 @@ Box& box_of(engine::Box* box) {
   return static_cast<Box&>(*box);
 }
 
-/// What a take is compiled for: nothing of the call but its batch.
-TailCall take_call(int batch) {
-  TailCall call;
-  call.batch = batch;
-  return call;
-}
-
 /// One launch serves all ranks, so that what a kernel is compiled for has to be the same on all of them.
 void check_alike(std::span<const engine::RankTail> tails) {
   const TailCall& first = tails.front().call;
@@ -175,7 +168,7 @@ int Box::warm_up(const TailCall& call) {
   if (tail_kind(call.mode) == Kind::wave) alone.insert(alone.end(), {Kind::push, Kind::publish});
   if (call.mode == Mode::front_poll && call.polls_slots) alone.push_back(Kind::fill);
   kernels_->get(tail_kind(call.mode), call, launch_ranks, on);
-  for (const Kind kind : alone) kernels_->get(kind, kind == Kind::take ? take_call(call.batch) : call, 1, on);
+  for (const Kind kind : alone) kernels_->get(kind, call, 1, on);
   return static_cast<int>(alone.size()) + 1;
 }
 
@@ -189,7 +182,8 @@ void Box::fill(engine::Stream& stream, const TailCall& call) {
   launch(Kind::fill, stream, call);
 }
 void Box::take(engine::Stream& stream, int batch, engine::u16* destination) {
-  TailCall call = take_call(batch);
+  TailCall call;
+  call.batch = batch;
   call.layer = layer_;
   launch(Kind::take, stream, call, destination);
 }
@@ -240,7 +234,7 @@ void Group::prepare(std::span<const engine::RankTail> tails) {
   BoxKernels& kernels = box_of(box).kernels();
   const Stream& on = stream_of(*stream);
   kernels.get(tail_kind(call.mode), call, static_cast<int>(tails.size()), on);
-  kernels.get(Kind::take, take_call(call.batch), 1, on);  // comes next, and is too late to refuse
+  kernels.get(Kind::take, call, 1, on);  // comes next, and is too late to refuse
   const bool is_published = call.routed.form == Form::published;
   if (tail_kind(call.mode) == Kind::wave && !is_published) kernels.get(Kind::publish, call, 1, on);
   if (call.mode == Mode::front_poll && !is_published && call.polls_slots)
