@@ -91,10 +91,9 @@ WorldOptions SessionOptions::world_options(const std::string& policy_file) const
   return options;
 }
 
-void SessionOptions::choose_engine(const CallOptions& call) {
+void SessionOptions::choose_engine() {
   if (engine != Engine::automatic) return;
-  const bool is_published = call.form == Form::published;  // its producers are host code here
-  engine = is_published || World::obstacle(Engine::cuda) ? Engine::cpu : Engine::cuda;
+  engine = World::obstacle(Engine::cuda) ? Engine::cpu : Engine::cuda;
 }
 
 void SessionOptions::check_supported() const {

@@ -48,8 +48,8 @@ struct SessionOptions {
   std::vector<std::string> command_line;  ///< as the shell gave it, for the report
 
   WorldOptions world_options(const std::string& policy_file) const;
-  /// Settles auto: cuda where that engine runs on this machine and can do what `call` asks for, else cpu.
-  void choose_engine(const CallOptions& call);
+  /// Settles auto: cuda where that engine runs on this machine, else cpu.
+  void choose_engine();
   /// Throws Code::unsupported where this build cannot do what --engine or --world ask for.
   void check_supported() const;
 };

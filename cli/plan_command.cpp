@@ -15,7 +15,8 @@
 namespace moetail::cli {
 
 int plan_command(const PlanOptions& options) {
-  const std::vector<Configuration> configurations = make_configurations(options.shape, options.call, 0);
+  const std::vector<Configuration> configurations =
+      make_configurations(options.shape, options.call, 0, Engine::cpu);
   std::optional<Ceilings> ceilings;
   if (options.measure) ceilings = find_ceilings();
 

@@ -115,7 +115,7 @@ class Printer {
 
 int run_command(const RunOptions& given) {
   RunOptions options = given;
-  options.session.choose_engine(options.call);
+  options.session.choose_engine();
   options.session.check_supported();
   const RunSetup setup = make_setup(options);
   const Machine machine = this_machine();

@@ -133,8 +133,9 @@ std::uint64_t output_bytes(const RunSetup& setup, const InputSpec& spec) {
 }  // namespace
 
 std::vector<Configuration> make_configurations(const ShapeOptions& shape, const CallOptions& call,
-                                               std::uint64_t seed) {
-  const Policy policy = call.policy_file.empty() ? Policy{} : Policy::load(call.policy_file);
+                                               std::uint64_t seed, Engine engine) {
+  const Policy policy =
+      call.policy_file.empty() ? Policy::of(engine) : Policy::load(call.policy_file, engine);
   std::vector<Configuration> configurations;
   for (const int ranks : call.ranks.value_or(std::vector<int>{kDefaultRanks})) {
     for (const int batch : call.batches.value_or(std::vector<int>{kDefaultBatch})) {
@@ -168,7 +169,7 @@ RunSetup make_setup(const RunOptions& options) {
   }
   if (setup.step)
     for (const int layer : setup.layers) check_residual(*setup.step, layer, options.inputs);
-  setup.configurations = make_configurations(shape, call, options.session.seed);
+  setup.configurations = make_configurations(shape, call, options.session.seed, options.session.engine);
   const bool is_replay = options.session.world == WorldKind::replay;
   if (is_replay && setup.step)
     base::bad_argument("--world", "replay",

@@ -33,8 +33,9 @@ struct RunSetup {
 
 /// Every (T, B, mode) of `call` with its plan. Throws what make_plan throws, and Code::invalid_argument for published input in a
 /// configuration that front mode serves.
+/// `engine`: whose built-in policy serves what no file decides.
 std::vector<Configuration> make_configurations(const ShapeOptions& shape, const CallOptions& call,
-                                               std::uint64_t seed);
+                                               std::uint64_t seed, Engine engine);
 
 /// Opens the files that `options` name and joins what they say with the flags. Throws Code::file for a bad file, and
 /// Code::invalid_argument where a flag and a file differ.

@@ -49,11 +49,6 @@ StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights
       world_(make_world(inputs.spec(), options)),
       residence_(world_),
       boxes_(world_.make_boxes(inputs.spec().shape)) {
-  if (world_.engine() == Engine::cuda && inputs.spec().form == Form::published)
-    base::fail(Code::unsupported,
-               "--form = published with --engine cuda: accepted is rows, permuted or partial; on a GPU the "
-               "experts that publish are "
-               "kernels of the user's own");
   const Shape& shape = inputs.spec().shape;
   for (const LayerWeights& layer : weights)
     for (int rank = 0; rank < num_ranks(); ++rank)
@@ -152,7 +147,8 @@ void StepDriver::enqueue_layer(int position, int step) {
   }
 }
 
-// Plays the experts of one rank: what a user's own kernels would do in published form.
+// Plays the experts of one rank: what a user's own kernels would do in published form. On the CPU row by row, as they would; on a GPU with
+// the library's ready kernels, which use the device functions that a user's kernels have.
 void StepDriver::produce(const PreparedTail& tail, int set, int rank) {
   const InputSpec& spec = inputs_.spec();
   const std::size_t latent = static_cast<std::size_t>(spec.shape.latent);
@@ -160,6 +156,8 @@ void StepDriver::produce(const PreparedTail& tail, int set, int rank) {
   if (running_ != Mode::front_poll) {
     const PublishTargets targets = tail.publish(spec.batch, asked_);
     const std::span<const Bf16> partial = inputs_.published_partial(set, rank);
+    if (world_.engine() == Engine::cuda)
+      return publish_rows(targets, world_.main_stream(rank), residence_.of(partial, rank));
     world_.main_stream(rank).launch([=] {
       for (int token = 0; token < targets.batch; ++token)
         publish_partial(targets, token, partial.subspan(static_cast<std::size_t>(token) * latent, latent));
@@ -171,6 +169,12 @@ void StepDriver::produce(const PreparedTail& tail, int set, int rank) {
     base::fail(Code::internal, "poll_slots({}) says front where the plan says front_poll", spec.batch);
   const Stream side = world_.side_stream(rank);
   side.join(world_.main_stream(rank));  // after the consumer of the call before
+  if (world_.engine() == Engine::cuda) {
+    verify::RankInput input = inputs_.ranks(set)[static_cast<std::size_t>(rank)];
+    input.form = input.map == nullptr ? Form::expanded : Form::permuted;
+    const std::span shared(input.shared, static_cast<std::size_t>(spec.batch) * hidden);
+    return fill_rows(*slots, side, residence_.of(routed_of(input, spec), rank), residence_.of(shared, rank));
+  }
   side.launch([slots = *slots, input = inputs_.ranks(set)[static_cast<std::size_t>(rank)], shape = spec.shape,
                latent, hidden] {
     for (int token = 0; token < slots.batch; ++token) {

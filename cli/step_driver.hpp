@@ -23,7 +23,7 @@ World make_world(const InputSpec& spec, const WorldOptions& options);
 class StepDriver : public StepOutput {
  public:
   /// `weights` and `inputs` are viewed, and copied to the device on the CUDA engine. `running`: the mode that the plan says;
-  /// `asked`: what calls pass. Throws Code::unsupported for published input on the CUDA engine: its producers are kernels.
+  /// `asked`: what calls pass.
   StepDriver(const WorldOptions& options, std::span<const LayerWeights> weights, const Inputs& inputs,
              Mode asked, Mode running);
 

@@ -20,7 +20,7 @@ int warmup_command(const WarmupOptions& given) {
   options.session.check_supported();
   const bool is_replay = options.session.world == WorldKind::replay;
   const std::vector<Configuration> configurations =
-      make_configurations(options.shape, options.call, options.session.seed);
+      make_configurations(options.shape, options.call, options.session.seed, options.session.engine);
 
   std::map<int, std::vector<TailBox>> boxes;  // by T
   int num_kernels = 0;

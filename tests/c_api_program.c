@@ -132,6 +132,9 @@ static void enqueue(moetail_world* world, int mode, int form, int consumes) {
       OK(moetail_tail_poll_slots(rank->tail, kBatch, mode, &rank->slots));
       REQUIRE(rank->slots.polled == 1);
       OK(moetail_stream_join(rank->side, rank->main));
+      void* native = rank;
+      OK(moetail_stream_native(rank->side, &native));
+      REQUIRE(native == NULL);
       OK(moetail_stream_launch(rank->side, fill_slots, rank));
     } else {
       rank->targets = (moetail_publish_targets)MOETAIL_PUBLISH_TARGETS_INIT;

@@ -39,6 +39,7 @@ TEST(CApiRefusals, NullHandlesAndPointers) {
   moetail_tail* some_tail = nullptr;
   std::int32_t number = 0;
   std::uint64_t bytes = 0;
+  void* address = nullptr;
   Rows row(256);
   const auto work = [](void*) {};
   expect_all_refused({
@@ -67,6 +68,8 @@ TEST(CApiRefusals, NullHandlesAndPointers) {
                          [&] { return moetail_stream_synchronize(nullptr); },
                          [&] { return moetail_stream_join(nullptr, stream); },
                          [&] { return moetail_stream_join(stream, nullptr); },
+                         [&] { return moetail_stream_native(nullptr, &address); },
+                         [&] { return moetail_stream_native(stream, nullptr); },
                          [&] { return moetail_box_rank(nullptr, &number); },
                          [&] { return moetail_box_rank(box, nullptr); },
                          [&] { return moetail_box_shape(box, nullptr); },

@@ -175,7 +175,8 @@ TEST(CudaSources, AreTheFilesOfTheTree) {
   EXPECT_TRUE(std::is_sorted(headers.begin(), headers.end(),
                              [](const auto& a, const auto& b) { return a.name < b.name; }));
   for (const auto& header : headers) {
-    std::ifstream file(std::string(MOETAIL_SOURCE_DIR) + "/src/" + header.name, std::ios::binary);
+    const char* const root = header.name.rfind("moetail/", 0) == 0 ? "/include/" : "/src/";
+    std::ifstream file(std::string(MOETAIL_SOURCE_DIR) + root + header.name, std::ios::binary);
     EXPECT_EQ(header.text, std::string(std::istreambuf_iterator<char>(file), {})) << header.name;
   }
   EXPECT_EQ(std::string(cuda::embedded_headers_hash()).size(), 16u);

@@ -67,9 +67,49 @@ TEST_P(KernelCompile, DefaultTableKeepsItsBudgetsAtFullSize) {
   fmt::print("{} kernels compiled for {}\n", table.size(), arch);
 }
 
+TEST_P(KernelCompile, RowsOfAnyShapeArePublishedByOneKernel) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  cuda::CompileRequest request;
+  request.name = "moetail_publish_rows";
+  request.source = "#include \"kernels/publish_rows.cuh\"\n";
+  request.headers = cuda::embedded_headers();
+  request.arch = GetParam();
+  const auto result = nvrtc->compile(request);
+  ASSERT_EQ(result.usage.size(), 1u) << result.log;
+  EXPECT_EQ(result.usage.front().spill_store_bytes, 0u);
+  EXPECT_LE(result.usage.front().num_registers, 64);
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, KernelCompile,
                          testing::Values("sm_90a", "sm_100a", "sm_103a", "sm_120a"),
                          [](const auto& test) { return std::string(test.param); });
+
+// An early wave's polls come before its dependency wait in the program, another's behind it.
+TEST(KernelPtx, AnEarlyWaveWaitsBehindItsPolls) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  PlanRequest request;
+  request.shape.hidden = 1024;
+  request.shape.latent = 512;
+  request.shape.ranks = 2;
+  request.shape.capacity = 16;
+  request.kind = Kind::wave;
+  request.mode = Mode::publish;
+  request.form = Form::published;
+  for (const bool is_early : {false, true}) {
+    request.early = is_early;
+    const std::string ptx = compile(*nvrtc, make_plan(request, device_shape("sm_90a")), "sm_90a", true).ptx;
+    const auto entry = ptx.find(".visible .entry moetail_wave");
+    const auto wait = ptx.find("griddepcontrol.wait", entry),
+               poll = ptx.find("ld.relaxed.sys.global.v4.u32", entry);
+    ASSERT_NE(wait, std::string::npos);
+    ASSERT_NE(poll, std::string::npos);
+    EXPECT_EQ(poll < wait, is_early);
+  }
+}
 
 // The switches that only the GPU program sets: safeguards left out, stalls, the late re-arm.
 TEST(KernelSwitches, EveryOneCompilesAndChangesTheKernel) {
@@ -132,6 +172,7 @@ TEST(KernelPtx, AccessesBetweenRanksAreWhatTheProtocolNamesAtFullSize) {
       {Kind::front, Mode::front, PutBy::peers, "griddepcontrol.wait"},
       {Kind::front, Mode::front, PutBy::multicast, "multimem.st.relaxed.sys.global.b32"},
       {Kind::wave, Mode::twoshot, PutBy::multicast, "multimem.st.relaxed.sys.global.v4.f32"},
+      {Kind::wave, Mode::publish, PutBy::peers, "griddepcontrol.wait"},
       {Kind::push, Mode::publish, PutBy::peers, "griddepcontrol.wait"},
       {Kind::take, Mode::front, PutBy::peers, "griddepcontrol.wait"},
       {Kind::fill, Mode::front_poll, PutBy::peers, "griddepcontrol.wait"},

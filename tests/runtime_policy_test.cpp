@@ -43,6 +43,18 @@ TEST(RuntimePolicy, BuiltInTable) {
                  [&] { policy.front_limit(ranks); });
 }
 
+TEST(RuntimePolicy, EveryEngineHasATableAndFilesChangeIt) {
+  EXPECT_EQ(Policy::of(Engine::cpu).front_up_to, Policy{}.front_up_to);
+  EXPECT_EQ(Policy::of(Engine::automatic).share_from, Policy{}.share_from);
+  const Policy h200 = Policy::of(Engine::cuda);
+  EXPECT_GT(h200.front_limit(8), Policy{}.front_limit(8)) << "measured ahead of publish mode there";
+  const PolicyFile file(R"({"front_up_to": {"1": 3}})");
+  const Policy changed = Policy::load(file.path(), Engine::cuda);
+  EXPECT_EQ(changed.front_limit(1), 3);
+  EXPECT_EQ(changed.front_limit(8), h200.front_limit(8)) << "a key that is absent keeps the engine's value";
+  EXPECT_EQ(changed.share_from, h200.share_from);
+}
+
 TEST(RuntimePolicy, FilesChangeWhatTheyName) {
   EXPECT_EQ(load("{}").front_limit(8), 4);
   const Policy policy =

@@ -95,6 +95,8 @@ MOETAIL_API moetail_status moetail_stream_synchronize(moetail_stream* stream) MO
 /// What comes next on `stream` waits, the caller does not, for everything enqueued on `other` so far.
 MOETAIL_API moetail_status moetail_stream_join(moetail_stream* stream,
                                                moetail_stream* other) MOETAIL_NOEXCEPT;
+/// The CUDA engine's own stream, a cudaStream_t, where the caller's kernels and captures go; NULL on the CPU engine.
+MOETAIL_API moetail_status moetail_stream_native(moetail_stream* stream, void** native) MOETAIL_NOEXCEPT;
 
 // ---- Box ----
 

@@ -50,6 +50,10 @@ class Stream {
   /// Copies in order, between any two of host memory and RankBuffers of the same world. What is copied must stay valid and unchanged
   /// until it has run.
   void copy(void* to, const void* from, std::size_t bytes) const;
+  /// The engine's own stream: a cudaStream_t on the CUDA engine, where kernels of the user's and captures go; null on the CPU engine.
+  /// Valid as long as the world. While it is capturing, calls of this library become part of the graph, and those that cannot (host work,
+  /// waits, a kernel that is not warm) are Code::call_order.
+  void* native() const;
   explicit operator bool() const { return impl_ != nullptr; }
 
   struct Impl;
@@ -90,6 +94,10 @@ struct Call {
   std::span<const Bf16> residual;  ///< [B, H], added in fp32 before the one rounding; empty: none
   Mode mode = Mode::automatic;
   Stream stream;  ///< empty: the rank's main stream
+  /// Publish and twoshot mode on a GPU: the tail may start, poll and publish before the kernel in front of it on the stream, the producer,
+  /// is complete. That kernel has to pass its own dependency wait before it triggers. Nothing else changes where there is no dependent
+  /// launch.
+  bool early = false;
 };
 
 /// The output rows of the latest call, where they lie in the mailbox: [B, H] bf16. It names its call;
@@ -120,7 +128,10 @@ struct WorldOptions {
   /// A wait longer than this is a fault; 0 means none. The first call of a box has `first_deadline`.
   std::chrono::milliseconds deadline{10'000};
   std::chrono::milliseconds first_deadline{60'000};
-  std::string policy_file;  ///< empty: the built-in table
+  std::string policy_file;  ///< empty: the built-in table of the engine
+  /// CUDA engine: the caller's own cudaStream_t, of the first device, as the main stream of the ranks of this process; it must outlive the
+  /// world. Not the legacy default stream. Null: a stream of the world's own.
+  void* cuda_stream = nullptr;
 };
 
 /// A rank's fault in words people can act on.
@@ -214,8 +225,8 @@ class TailBox {
   /// call's, untaken. On a faulted box the destination is filled with NaN.
   void take(const OutView& view, std::span<Bf16> destination, const Stream& stream = {}) const;
 
-  /// Declares that the user's own kernel, next on this stream, consumes all rows of `view` in place with
-  /// consume_row.
+  /// Declares that the user's own kernel, next on this stream, consumes all rows of `view` in place: with
+  /// consume_row, or on a GPU with moetail/device/consume.cuh.
   OutConsumer consumer(const OutView& view, const Stream& stream = {}) const;
 
   /// Replay only, between calls: what all ranks send in calls of this batch and mode, rank by rank. Every call that follows must be of
@@ -227,7 +238,7 @@ class TailBox {
   /// no longer than the others, and is allowed under graph capture. Returns how many there are; 0 on the CPU engine, which has none to
   /// compile. Errors are those of the call.
   int warm_up(int batch, Mode mode = Mode::automatic, Form form = Form::expanded,
-              WeightType weights = WeightType::bf16, bool residual = false) const;
+              WeightType weights = WeightType::bf16, bool residual = false, bool early = false) const;
 
   /// The fault this rank has seen, if any. Callable at any time, from any thread.
   std::optional<FaultReport> status() const;
@@ -282,10 +293,10 @@ class PreparedTail {
   /// The tail itself, in a world that has one rank in this process; others use World::run.
   OutView run(const Call& call) const;
 
-  /// Destinations for a user's own publishing kernel of this call (publish, twoshot).
+  /// Destinations for a user's own publishing kernel of this call (publish, twoshot): moetail/device/publish.cuh.
   PublishTargets publish(int batch, Mode mode = Mode::automatic) const;
 
-  /// Slots for a user's own polled producers of this call; nullopt says that the call is a front call (B >
+  /// Slots for a user's own polled producers of this call (moetail/device/fill.cuh); nullopt says that the call is a front call (B >
   /// PC, or by policy).
   std::optional<PollSlots> poll_slots(int batch, Mode mode = Mode::automatic) const;
 
@@ -295,6 +306,16 @@ class PreparedTail {
  private:
   std::shared_ptr<Impl> impl_;
 };
+
+/// A header as an include line names it ("moetail/device/publish.cuh"), and its text.
+struct DeviceHeader {
+  const char* name;
+  const char* text;
+};
+
+/// The headers that a user's own kernels include, for a compiler that is given them in memory (nvrtcCreateProgram): those of
+/// moetail/device and what they include. Files of the same names are installed for nvcc.
+std::vector<DeviceHeader> device_headers();
 
 }  // namespace moetail
 

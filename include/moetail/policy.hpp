@@ -18,9 +18,11 @@ struct Policy {
   std::array<int, 5> front_up_to = {8, 8, 8, 4, 8};
   int share_from = 16;  ///< publish mode shares reduced rows from this batch on
 
-  /// Throws Code::file (missing, ill-formed) or Code::invalid_argument (a value out of range) naming the file
-  /// and the key.
-  static Policy load(const std::string& path);
+  /// The built-in table of an engine: the values above, or what was measured for it (src/runtime/policy.cpp).
+  static Policy of(Engine engine);
+  /// Keys that the file lacks are those of `engine`'s built-in table. Throws Code::file (missing, ill-formed) or Code::invalid_argument
+  /// (a value out of range) naming the file and the key.
+  static Policy load(const std::string& path, Engine engine = Engine::cpu);
   int front_limit(int ranks) const;
 };
 

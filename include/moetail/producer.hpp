@@ -1,41 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user's own code calls on its stream to deliver into, or to read from, the mailboxes: host functions
-// for the CPU engine. Each runs inside Stream::launch on the stream whose call it belongs to, after the
-// consumer of the previous call.
+// What a user's own code calls to deliver into, or to read from, the mailboxes, with the structs of protocol/targets.hpp that publish,
+// poll_slots and consumer return. Functions of one row are host functions for the CPU engine: each runs inside Stream::launch on the stream
+// whose call it belongs to, after the consumer of the previous call. On a GPU a user's kernel calls moetail/device/*.cuh instead.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "protocol/mailbox.hpp"
+#include "protocol/targets.hpp"
 
 namespace moetail {
 
-/// Direct (publish mode) or two-shot destinations, as PreparedTail::publish gives them. The epoch is read
-/// from the box when a row is published, never earlier, so the struct may be captured and used again as long
-/// as the batch and mode stay.
-struct PublishTargets {
-  protocol::BoxView box;
-  const void* engine = nullptr;  ///< the CPU engine's state of this rank
-  int batch = 0;
-  bool twoshot = false;
-};
+// ---- Ready producers, on both engines: enqueued work, like everything of the door ----
 
-/// The slots of front_poll mode: G [K, L] and W [K] of each token, S [H], as PreparedTail::poll_slots gives
-/// them.
-struct PollSlots {
-  protocol::BoxView box;
-  const void* engine = nullptr;
-  int batch = 0;
-};
+/// Publishes this rank's finalized partial rows [B, L], which lie where the world's launches can address them. `stream`: the rank's main
+/// stream. For experts that end in memory and not in a kernel of the user's.
+void publish_rows(const PublishTargets& targets, const Stream& stream, std::span<const std::uint16_t> rows);
 
-/// The output rows in place, as TailBox::consumer gives them.
-struct OutConsumer {
-  protocol::BoxView box;
-  const void* engine = nullptr;
-  int batch = 0;
-  std::uint64_t call = 0;
-};
+/// Delivers routed rows (expanded or permuted form) and the shared experts' partial [B, H] into the polled slots. `stream`: the rank's
+/// main stream, or its side stream, which the caller has joined to it and joins back.
+void fill_rows(const PollSlots& slots, const Stream& stream, const Routed& routed,
+               std::span<const std::uint16_t> shared);
+
+// ---- One row at a time, inside Stream::launch, on the CPU engine ----
 
 /// Publishes this rank's finalized partial row of `token` ([L] bf16) to the ranks that need it. Sentinel
 /// words are cleaned. Every token of the batch must be published once. Throws Code::invalid_argument on a

@@ -2,7 +2,9 @@
 // The one exception type of moetail, and the two helpers that give every message the same shape.
 #pragma once
 
+#ifndef __CUDACC__  // fmt 9 does not compile under nvcc as C++20, and a user's .cu file needs the type alone
 #include <fmt/format.h>
+#endif
 
 #include <stdexcept>
 #include <string>
@@ -33,6 +35,7 @@ class Error : public std::runtime_error {
   Code code_;
 };
 
+#ifndef __CUDACC__
 namespace base {
 
 /// Throws Code::invalid_argument with "NAME = VALUE: accepted is ACCEPTED".
@@ -48,4 +51,5 @@ template <typename... Args>
 }
 
 }  // namespace base
+#endif
 }  // namespace moetail

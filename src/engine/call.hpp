@@ -31,6 +31,7 @@ struct TailCall {
   bool shares_reduced = false;
   bool polls_slots = false;   ///< front_poll: routed rows come through G and W
   bool polls_shared = false;  ///< front_poll: the shared partial comes through S
+  bool early = false;         ///< publish, twoshot: the wave may start before its producer is complete
   RoutedInput routed;
   const u16* shared = nullptr;    ///< [B, H]
   const u16* residual = nullptr;  ///< [B, H] or null

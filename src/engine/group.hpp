@@ -14,6 +14,7 @@
 #include "engine/call.hpp"
 #include "protocol/fault.hpp"
 #include "protocol/mailbox.hpp"
+#include "protocol/targets.hpp"
 
 namespace moetail::engine {
 
@@ -36,6 +37,10 @@ class Stream {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// For messages: "rank0.main".
   virtual const std::string& name() const = 0;
+  /// What users' own kernels are launched on; null where there is none.
+  virtual void* native() const { return nullptr; }
+  /// Whether what is enqueued becomes part of a graph instead of running.
+  virtual bool is_capturing() const { return false; }
 };
 
 /// What a rank sends in a call, in host memory.
@@ -54,6 +59,8 @@ class Box {
 
   Kind kind() const { return kind_; }
   virtual const protocol::BoxView& view() const = 0;
+  /// What a user's kernel needs besides the view.
+  virtual protocol::LaunchLink link() const { return {}; }
   /// Fills mailboxes with the sentinel, clears control words, fault and stop. Only while nothing of any rank's box runs, and of all
   /// ranks before any of them runs again. Returns when it is done.
   virtual void arm() = 0;
@@ -72,10 +79,16 @@ class Box {
   /// Replay only: fills the mailboxes with what each of all `ranks` sends in calls of this batch and mode. It stays there until arm.
   virtual void fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) = 0;
 
+  /// Whatever could be refused of a push is refused here; nothing is enqueued. `main`: the stream that it is forked from.
+  virtual void prepare_push(const Stream& main, const TailCall& call) {
+    static_cast<void>(main), static_cast<void>(call);
+  }
   /// The shared partial's shards and this rank's header to their readers.
   virtual void push(Stream& stream, const TailCall& call) = 0;
   /// Plays the experts' epilogue: finalizes this rank's rows and publishes them.
   virtual void publish(Stream& stream, const TailCall& call) = 0;
+  /// The same for rows [B, L] that are finalized already, by the struct that a user's own kernel would get.
+  virtual void publish_rows(Stream& stream, const PublishTargets& targets, const u16* rows) = 0;
   /// Plays front_poll's producers: fills G and W, and S where `call.polls_shared`.
   virtual void fill(Stream& stream, const TailCall& call) = 0;
   /// Copies the output rows to `destination` [batch, H] and re-arms them; NaN rows on a faulted box.

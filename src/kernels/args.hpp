@@ -9,20 +9,12 @@
 
 namespace moetail::kernels {
 
+using protocol::FaultCell;
 using protocol::i32;
 using protocol::u16;
 using protocol::u32;
 using protocol::u64;
 using protocol::u8;
-
-/// Lives in mapped host memory, one a rank. The record is written once, before `state` becomes kWritten.
-struct FaultCell {
-  static constexpr u32 kEmpty = 0, kWritten = 2;
-
-  u32 state = kEmpty;
-  u32 stop = 0;  ///< set by the host: abort() ends the waits of this rank
-  protocol::FaultRecord record;
-};
 
 /// A rank's inputs of one call; what the form does not use is null. Rows are contiguous and 16-byte aligned.
 struct CallInputs {

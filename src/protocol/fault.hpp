@@ -36,6 +36,16 @@ struct FaultRecord {
   u64 elapsed_ns = 0;
 };
 
+/// What a rank's launches on a GPU and the host tell each other, one a rank in mapped host memory. The record is written once, before
+/// `state` becomes kWritten.
+struct FaultCell {
+  static constexpr u32 kEmpty = 0, kWritten = 2;
+
+  u32 state = kEmpty;
+  u32 stop = 0;  ///< set by the host: abort() ends the waits of this rank
+  FaultRecord record;
+};
+
 MOETAIL_FN constexpr const char* fault_kind_name(FaultKind kind) {
   switch (kind) {
     case FaultKind::none: return "none";

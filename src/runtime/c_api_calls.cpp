@@ -56,7 +56,7 @@ PublishTargets targets_of(const moetail_publish_targets* given) {
   runtime::check_batch(box.shape, targets.batch);
   if (targets.twoshot != 0 && !protocol::allows_twoshot(box.shape))
     base::bad_argument("targets: twoshot", targets.twoshot, "0: this shape has no twoshot mode");
-  return {box.box->view(), box.box.get(), targets.batch, targets.twoshot != 0};
+  return {box.box->view(), box.box.get(), targets.batch, targets.twoshot != 0, box.box->link()};
 }
 
 PollSlots slots_of(const moetail_poll_slots* given) {
@@ -67,14 +67,14 @@ PollSlots slots_of(const moetail_poll_slots* given) {
   if (slots.batch > box.shape.poll_capacity)
     base::bad_argument("slots: batch", slots.batch,
                        fmt::format("at most poll_capacity = {}", box.shape.poll_capacity));
-  return {box.box->view(), box.box.get(), slots.batch};
+  return {box.box->view(), box.box.get(), slots.batch, box.box->link()};
 }
 
 OutConsumer consumer_of(const moetail_out_consumer* given) {
   const auto& consumer = checked("consumer", given);
   const TailBox::Impl& box = *body_of("box", consumer.box).box.impl();
   runtime::check_batch(box.shape, consumer.batch);
-  return {box.box->view(), box.box.get(), consumer.batch, consumer.call};
+  return {box.box->view(), box.box.get(), consumer.batch, consumer.call, box.box->link()};
 }
 
 }  // namespace

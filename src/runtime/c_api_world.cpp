@@ -200,6 +200,13 @@ moetail_status moetail_stream_join(moetail_stream* stream, moetail_stream* other
   });
 }
 
+moetail_status moetail_stream_native(moetail_stream* stream, void** native) noexcept {
+  return c_api::guarded([&] {
+    c_api::check_out("native", native);
+    *native = c_api::body_of("stream", stream).stream.native();
+  });
+}
+
 moetail_status moetail_box_destroy(moetail_box* box) noexcept {
   return c_api::destroy("moetail_box_destroy", "box", box);
 }

@@ -71,6 +71,27 @@ void check_routed(const Routed& routed, const Shape& shape, int batch) {
   check_buffer("rows", routed.rows.data(), routed.rows.size(), routed.rows.size(), 16);
 }
 
+void check_addresses(const engine::Box& box, const Routed& routed) {
+  box.check_address("rows", routed.rows.data());
+  box.check_address("map", routed.map.data());
+  box.check_address("weights", routed.weights_bf16.data());
+  box.check_address("weights", routed.weights_fp32.data());
+  box.check_address("partial", routed.partial.data());
+}
+
+engine::RoutedInput routed_input(const Routed& routed, const Shape& shape) {
+  engine::RoutedInput input;
+  input.form = routed.form;
+  input.rows = routed.rows.data();
+  input.num_rows = static_cast<int>(routed.rows.size() / static_cast<std::size_t>(shape.latent));
+  input.map = routed.map.data();
+  const bool fp32 = !routed.weights_fp32.empty();
+  input.weight_type = fp32 ? WeightType::fp32 : WeightType::bf16;
+  input.weights = fp32 ? static_cast<const void*>(routed.weights_fp32.data()) : routed.weights_bf16.data();
+  input.partial = routed.partial.data();
+  return input;
+}
+
 Mode resolve_mode(Mode requested, const Shape& shape, int batch, const Policy& policy) {
   switch (requested) {
     case Mode::automatic: return batch <= policy.front_limit(shape.ranks) ? Mode::front : Mode::publish;
@@ -108,6 +129,12 @@ std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const 
                "{}: stream = {} of another world: accepted is {} of its own, the box's one main stream", what,
                wanted->stream->name(), main->stream->name());
   return wanted;
+}
+
+void check_not_capturing(const engine::Stream& stream, const char* what) {
+  if (stream.is_capturing())
+    base::fail(Code::call_order, "{}: stream {} is capturing: accepted is before or after the capture", what,
+               stream.name());
 }
 
 void check_no_fault(const TailBox::Impl& box) {

@@ -66,6 +66,9 @@ namespace runtime {
 std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const Stream& requested,
                                                 const char* what);
 
+/// Throws Code::call_order while the stream is capturing: what waits, or allocates, would end the capture.
+void check_not_capturing(const engine::Stream& stream, const char* what);
+
 /// Throws Code::fault when the box has faulted.
 void check_no_fault(const TailBox::Impl& box);
 
@@ -90,6 +93,10 @@ void check_batch(const Shape& shape, int batch);
 void check_buffer(const char* name, const void* data, std::size_t count, std::size_t needed,
                   std::size_t alignment);
 void check_routed(const Routed& routed, const Shape& shape, int batch);
+void check_addresses(const engine::Box& box, const Routed& routed);
+
+/// The engine's view of a routed input that was checked.
+engine::RoutedInput routed_input(const Routed& routed, const Shape& shape);
 
 /// The mode that serves a batch: `requested`, or the policy's. Throws when a forced mode cannot serve it.
 Mode resolve_mode(Mode requested, const Shape& shape, int batch, const Policy& policy);

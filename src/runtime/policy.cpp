@@ -12,6 +12,16 @@ namespace {
 
 constexpr std::array<int, 5> kRankCounts = {1, 2, 4, 8, 16};
 
+// One H200, K3 at T = 8, replay, multicast put, every launch from expert rows to output row counted, 2026-11-29 (docs/kernels.md, "What was
+// measured"): front is ahead of the publishing kernel and the wave at every batch, and sharing pays from 64 rows on. Other rank counts keep the
+// starting table: they have not been measured.
+constexpr Policy h200_table() {
+  Policy policy;
+  policy.front_up_to[3] = 128;
+  policy.share_from = 64;
+  return policy;
+}
+
 int read_limit(const std::string& path, const std::string& key, const nlohmann::json& value, int least) {
   const auto accepted = fmt::format("an integer from {} to {}", least, protocol::kMaxCapacity);
   if (!value.is_number_integer())
@@ -30,7 +40,11 @@ int Policy::front_limit(int ranks) const {
   base::bad_argument("ranks", ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
 }
 
-Policy Policy::load(const std::string& path) {
+Policy Policy::of(Engine engine) {
+  return engine == Engine::cuda ? h200_table() : Policy{};
+}
+
+Policy Policy::load(const std::string& path, Engine engine) {
   std::ifstream file(path);
   if (!file) base::fail(Code::file, "policy file {}: cannot be read", path);
   nlohmann::json json;
@@ -41,7 +55,7 @@ Policy Policy::load(const std::string& path) {
   }
   if (json.is_discarded() || !json.is_object())
     base::fail(Code::file, "policy file {}: not a JSON object", path);
-  Policy policy;
+  Policy policy = of(engine);
   for (const auto& [key, value] : json.items()) {
     if (key == "policy_version") {
       const int version = read_limit(path, key, value, 1);

@@ -33,16 +33,7 @@ engine::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mod
   launch.batch = call.batch;
   launch.layer = tail.layer;
   launch.shares_reduced = mode == Mode::publish && call.batch >= box.world->policy.share_from;
-  launch.routed.form = call.routed.form;
-  launch.routed.rows = call.routed.rows.data();
-  launch.routed.num_rows =
-      static_cast<int>(call.routed.rows.size() / static_cast<std::size_t>(box.shape.latent));
-  launch.routed.map = call.routed.map.data();
-  const bool fp32 = !call.routed.weights_fp32.empty();
-  launch.routed.weight_type = fp32 ? WeightType::fp32 : WeightType::bf16;
-  launch.routed.weights =
-      fp32 ? static_cast<const void*>(call.routed.weights_fp32.data()) : call.routed.weights_bf16.data();
-  launch.routed.partial = call.routed.partial.data();
+  launch.routed = runtime::routed_input(call.routed, box.shape);
   launch.shared = call.shared.empty() ? box.tracker.remembered_shared() : call.shared.data();
   launch.residual = call.residual.empty() ? nullptr : call.residual.data();
   launch.shard = tail.weights.shard();
@@ -52,20 +43,8 @@ engine::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mod
     launch.polls_slots = call.routed.form != Form::partial;
     launch.polls_shared = rows_given || launch.shared == nullptr;
   }
+  launch.early = call.early && is_pushed_mode(mode);
   return launch;
-}
-
-void check_addresses(const engine::Box& box, const Call& call) {
-  const Routed& routed = call.routed;
-  if (routed.form != Form::published) {
-    box.check_address("rows", routed.rows.data());
-    box.check_address("map", routed.map.data());
-    box.check_address("weights", routed.weights_bf16.data());
-    box.check_address("weights", routed.weights_fp32.data());
-    box.check_address("partial", routed.partial.data());
-  }
-  box.check_address("shared", call.shared.data());
-  box.check_address("residual", call.residual.data());
 }
 
 }  // namespace
@@ -138,8 +117,10 @@ void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, cons
     Call call;
     call.batch = batch;
     call.shared = shared;
+    const engine::TailCall launch = tail_call(*impl_, call, fixed);
+    box.box->prepare_push(*main->stream, launch);
     if (on_side) side->stream->join(*main->stream);
-    box.box->push(on_side ? *side->stream : *main->stream, tail_call(*impl_, call, fixed));
+    box.box->push(on_side ? *side->stream : *main->stream, launch);
   }
   box.tracker.open("push", impl_.get(), batch, mode, resolved);
   box.tracker.remember_shared(shared.data());
@@ -159,7 +140,7 @@ PublishTargets PreparedTail::publish(int batch, Mode mode) const {
     base::fail(Code::call_order, "publish: mode = {}: accepted is publish or twoshot",
                protocol::mode_name(fixed));
   if (batch > 0) box.tracker.open("publish", impl_.get(), batch, mode, resolved);
-  return {box.box->view(), box.box.get(), batch, fixed == Mode::twoshot};
+  return {box.box->view(), box.box.get(), batch, fixed == Mode::twoshot, box.box->link()};
 }
 
 std::optional<PollSlots> PreparedTail::poll_slots(int batch, Mode mode) const {
@@ -176,7 +157,7 @@ std::optional<PollSlots> PreparedTail::poll_slots(int batch, Mode mode) const {
                protocol::mode_name(fixed));
   if (batch > 0) box.tracker.open("poll_slots", impl_.get(), batch, mode, resolved);
   if (fixed == Mode::front) return std::nullopt;
-  return PollSlots{box.box->view(), box.box.get(), batch};
+  return PollSlots{box.box->view(), box.box.get(), batch, box.box->link()};
 }
 
 OutView PreparedTail::run(const Call& call) const {
@@ -206,7 +187,9 @@ void check_run(RankRun& run) {
   const std::size_t rows = elements(call.batch, box.shape.hidden);
   if (!call.residual.empty()) check_buffer("residual", call.residual.data(), call.residual.size(), rows, 16);
   if (!call.shared.empty()) check_buffer("shared", call.shared.data(), call.shared.size(), rows, 16);
-  check_addresses(*box.box, call);
+  if (call.routed.form != Form::published) check_addresses(*box.box, call.routed);
+  box.box->check_address("shared", call.shared.data());
+  box.box->check_address("residual", call.residual.data());
   const auto* remembered = box.tracker.remembered_shared();
   const bool has_shared = !call.shared.empty() || remembered != nullptr;
   if (remembered != nullptr && !call.shared.empty() && call.shared.data() != remembered)

@@ -78,12 +78,13 @@ OutConsumer TailBox::consumer(const OutView& view, const Stream& stream) const {
   check_view(*impl_, view);
   runtime::check_main_stream(*impl_, stream, "consumer");
   if (view.call != 0) impl_->tracker.consume("consumer", view.call);
-  return {impl_->box->view(), impl_->box.get(), view.batch, view.call};
+  return {impl_->box->view(), impl_->box.get(), view.batch, view.call, impl_->box->link()};
 }
 
 void TailBox::fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) const {
   const CallTracker::Use use(impl_->tracker, impl_->rank);
   const Shape& shape = impl_->shape;
+  runtime::check_not_capturing(*impl_->rank_resources().main->stream, "fill_peers");
   runtime::check_batch(shape, batch);
   if (batch == 0) base::bad_argument("batch", batch, fmt::format("1 to the capacity, {}", shape.capacity));
   if (mode == Mode::automatic) base::bad_argument("mode", "auto", "the mode of the calls that follow");
@@ -102,7 +103,7 @@ void TailBox::fill_peers(int batch, Mode mode, std::span<const SentRows> ranks) 
   impl_->box->fill_peers(batch, mode, sent);
 }
 
-int TailBox::warm_up(int batch, Mode mode, Form form, WeightType weights, bool residual) const {
+int TailBox::warm_up(int batch, Mode mode, Form form, WeightType weights, bool residual, bool early) const {
   const CallTracker::Use use(impl_->tracker, impl_->rank);
   runtime::check_batch(impl_->shape, batch);
   if (batch == 0) return 0;
@@ -116,6 +117,7 @@ int TailBox::warm_up(int batch, Mode mode, Form form, WeightType weights, bool r
   call.routed.weight_type = weights;
   call.shared = &given;
   call.residual = residual ? &given : nullptr;
+  call.early = early && (call.mode == Mode::publish || call.mode == Mode::twoshot);
   if (call.mode == Mode::front_poll) {
     call.polls_slots = form != Form::partial;
     call.polls_shared = form == Form::expanded || form == Form::permuted;

@@ -36,6 +36,7 @@ std::unique_ptr<engine::Group> make_group(int ranks, int replay_rank, const Worl
     group.replay_rank = replay_rank;
     group.deadline = options.deadline;
     group.first_deadline = options.first_deadline;
+    group.main_stream = static_cast<cuda::abi::Stream>(options.cuda_stream);
     return std::make_unique<cuda::Group>(group);
   }
   cpu::GroupOptions group;
@@ -59,7 +60,10 @@ std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options, i
                          fmt::format("0 (none) or more, at most {}", kLongestDeadlineMs));
   auto impl = std::make_shared<World::Impl>();
   impl->options = options;
-  if (!options.policy_file.empty()) impl->policy = Policy::load(options.policy_file);
+  if (options.cuda_stream != nullptr && options.engine != Engine::cuda)
+    base::bad_argument("cuda_stream", options.cuda_stream, "null, but with engine = cuda");
+  impl->policy = options.policy_file.empty() ? Policy::of(options.engine)
+                                             : Policy::load(options.policy_file, options.engine);
   impl->group = make_group(ranks, replay_rank, options);
   impl->num_ranks = ranks;
   impl->first_rank = replay_rank == kAllRanks ? 0 : replay_rank;
@@ -95,7 +99,8 @@ void wait_for_stream(Stream::Impl& stream) {
   }
 }
 
-void wait_for_streams(const World::Impl& impl) {
+void wait_for_streams(const World::Impl& impl, const char* what) {
+  for (const auto& rank : impl.ranks) runtime::check_not_capturing(*rank.main->stream, what);
   // All of them come to rest before any of them complains.
   for (const auto& rank : impl.ranks) {
     rank.main->stream->drain();
@@ -116,6 +121,7 @@ void Stream::launch(std::function<void()> work) const {
 
 void Stream::synchronize() const {
   if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
+  runtime::check_not_capturing(*impl_->stream, "synchronize");
   wait_for_stream(*impl_);
 }
 
@@ -131,6 +137,11 @@ void Stream::copy(void* to, const void* from, std::size_t bytes) const {
   impl_->stream->copy(to, from, bytes);
 }
 
+void* Stream::native() const {
+  if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
+  return impl_->stream->native();
+}
+
 std::optional<std::string> World::obstacle(Engine engine) {
   try {
     runtime::check_engine(engine);
@@ -141,7 +152,7 @@ std::optional<std::string> World::obstacle(Engine engine) {
 }
 
 RankBuffer World::make_buffer(int rank, std::size_t bytes) const {
-  static_cast<void>(rank_of(*impl_, rank));
+  runtime::check_not_capturing(*rank_of(*impl_, rank).main->stream, "make_buffer");
   return {impl_->group->allocate(rank, bytes), bytes};
 }
 
@@ -181,6 +192,7 @@ std::vector<TailBox> World::make_boxes(const Shape& shape) const {
   runtime::check_shape(shape);
   if (shape.ranks != ranks())
     base::bad_argument("shape.ranks", shape.ranks, fmt::format("{}, as in this world", ranks()));
+  runtime::check_not_capturing(*impl_->ranks.front().main->stream, "make_boxes");
   auto made = impl_->group->make_boxes(shape);
   const auto family = std::make_shared<char>();
   std::vector<TailBox> boxes;
@@ -229,7 +241,7 @@ std::vector<OutView> World::run(std::span<const RankCall> calls) const {
 }
 
 void World::synchronize() const {
-  wait_for_streams(*impl_);
+  wait_for_streams(*impl_, "synchronize");
   std::optional<protocol::FaultRecord> first;
   {
     std::lock_guard lock(impl_->mutex);
@@ -258,7 +270,7 @@ void World::recover(std::span<TailBox> boxes) const {
     if (seen[index]) base::bad_argument("boxes: rank", box.rank(), "each local rank once");
     seen[index] = true;
   }
-  wait_for_streams(*impl_);
+  wait_for_streams(*impl_, "recover");
   for (TailBox& box : boxes) {
     const runtime::CallTracker::Use use(box.impl()->tracker, box.rank());
     box.impl()->box->arm();

@@ -76,6 +76,15 @@ void Box::push(engine::Stream& stream, const TailCall& call) {
 void Box::publish(engine::Stream& stream, const TailCall& call) {
   launch(stream, publish_partials, call);
 }
+void Box::publish_rows(engine::Stream& stream, const PublishTargets& targets, const u16* rows) {
+  TailCall call;
+  call.mode = targets.twoshot ? Mode::twoshot : Mode::publish;
+  call.batch = targets.batch;
+  call.layer = state_.layer;
+  call.routed.form = Form::partial;
+  call.routed.partial = rows;
+  launch(stream, publish_partials, call);
+}
 void Box::fill(engine::Stream& stream, const TailCall& call) {
   launch(stream, fill_slots, call);
 }

@@ -45,6 +45,7 @@ class Box final : public engine::Box {
   void fill_peers(int batch, Mode mode, std::span<const engine::SentRows> ranks) override;
   void push(engine::Stream& stream, const TailCall& call) override;
   void publish(engine::Stream& stream, const TailCall& call) override;
+  void publish_rows(engine::Stream& stream, const PublishTargets& targets, const u16* rows) override;
   void fill(engine::Stream& stream, const TailCall& call) override;
   void take(engine::Stream& stream, int batch, u16* destination) override;
   void tail(engine::Stream& stream, const TailCall& call);

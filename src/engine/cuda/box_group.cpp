@@ -23,6 +23,13 @@ class RankStream final : public engine::Stream {
       : stream(std::move(stream_in)), name_(std::move(name)) {}
 
   void call(std::function<void()> work) override {
+    // A replay would run the work again, after it is gone.
+    if (is_capturing())
+      base::fail(
+          Code::call_order,
+          "launch: stream {} is capturing: accepted is a kernel on the native stream; host work cannot "
+          "be captured",
+          name_);
     auto task = std::make_unique<Task>(Task{std::move(work), errors_});
     stream->call(
         [](void* data) {
@@ -51,6 +58,8 @@ class RankStream final : public engine::Stream {
     if (bytes > 0) stream->copy(to, from, bytes);
   }
   const std::string& name() const override { return name_; }
+  void* native() const override { return stream->handle(); }
+  bool is_capturing() const override { return stream->is_capturing(); }
 
   const std::shared_ptr<cuda::Stream> stream;
 
@@ -84,8 +93,8 @@ class RankStream final : public engine::Stream {
   std::shared_ptr<Errors> errors_ = std::make_shared<Errors>();
 };
 
-const Stream& stream_of(engine::Stream& stream) {
-  return *static_cast<RankStream&>(stream).stream;
+const Stream& stream_of(const engine::Stream& stream) {
+  return *static_cast<const RankStream&>(stream).stream;
 }
 Box& box_of(engine::Box* box) {
   return static_cast<Box&>(*box);
@@ -133,13 +142,25 @@ void Box::check_address(const char* name, const void* address) const {
   base::bad_argument(name, address, "memory that the device can address: its own, or pinned host memory");
 }
 
+protocol::LaunchLink Box::link() const {
+  protocol::LaunchLink link;
+  link.fault = memory_.fault_cell();
+  link.rearm_others = scratch_ ? scratch_.as<protocol::u8>() : view_.peer[rank_];
+  link.deadline_ns = static_cast<protocol::u64>(group_.options().deadline.count());
+  link.first_deadline_ns = static_cast<protocol::u64>(group_.options().first_deadline.count());
+  link.layer = layer_;
+  link.puts_own = group_.is_replay();
+  return link;
+}
+
 kernels::RankArgs Box::args(const TailCall& call) const {
+  const protocol::LaunchLink to = link();
   kernels::RankArgs args;
   for (int peer = 0; peer < view_.ranks(); ++peer) args.peer[peer] = view_.peer[peer];
-  args.rearm_others = scratch_ ? scratch_.as<protocol::u8>() : view_.peer[rank_];
-  args.fault = memory_.fault_cell();
-  args.deadline_ns = static_cast<protocol::u64>(group_.options().deadline.count());
-  args.first_deadline_ns = static_cast<protocol::u64>(group_.options().first_deadline.count());
+  args.rearm_others = to.rearm_others;
+  args.fault = to.fault;
+  args.deadline_ns = to.deadline_ns;
+  args.first_deadline_ns = to.first_deadline_ns;
   args.rank = rank_;
   args.call.rows = call.routed.rows;
   args.call.map = call.routed.map;
@@ -165,11 +186,20 @@ int Box::warm_up(const TailCall& call) {
   const Stream& on = group_.main();
   const int launch_ranks = group_.is_replay() ? 1 : view_.ranks();
   std::vector<Kind> alone = {Kind::take};
-  if (tail_kind(call.mode) == Kind::wave) alone.insert(alone.end(), {Kind::push, Kind::publish});
-  if (call.mode == Mode::front_poll && call.polls_slots) alone.push_back(Kind::fill);
+  const bool is_wave = tail_kind(call.mode) == Kind::wave;
+  const bool is_published = is_wave && call.routed.form == Form::published;
+  if (is_wave) alone.push_back(Kind::push);
+  if (is_wave && !is_published) alone.push_back(Kind::publish);
+  if (is_published) kernels_->publish_rows(on);
+  if (call.mode == Mode::front_poll && call.polls_slots && call.routed.form != Form::published)
+    alone.push_back(Kind::fill);
   kernels_->get(tail_kind(call.mode), call, launch_ranks, on);
   for (const Kind kind : alone) kernels_->get(kind, call, 1, on);
-  return static_cast<int>(alone.size()) + 1;
+  return static_cast<int>(alone.size()) + 1 + (is_published ? 1 : 0);
+}
+
+void Box::prepare_push(const engine::Stream& main, const TailCall& call) {
+  kernels_->get(Kind::push, call, 1, stream_of(main));
 }
 
 void Box::push(engine::Stream& stream, const TailCall& call) {
@@ -177,6 +207,14 @@ void Box::push(engine::Stream& stream, const TailCall& call) {
 }
 void Box::publish(engine::Stream& stream, const TailCall& call) {
   launch(Kind::publish, stream, call);
+}
+void Box::publish_rows(engine::Stream& stream, const PublishTargets& targets, const engine::u16* rows) {
+  BoxKernels::Ready ready = kernels_->publish_rows(stream_of(stream));
+  const unsigned lines =
+      static_cast<unsigned>(targets.batch * view_.layout.shape.latent / protocol::kLineColumns);
+  const unsigned most = 2 * static_cast<unsigned>(group_.context()->facts().num_sms);
+  ready.launch.grid = std::clamp((lines + ready.launch.threads - 1) / ready.launch.threads, 1u, most);
+  ready.kernel->launch_with(ready.launch, stream_of(stream), targets, rows);
 }
 void Box::fill(engine::Stream& stream, const TailCall& call) {
   launch(Kind::fill, stream, call);
@@ -194,7 +232,9 @@ Group::Group(const GroupOptions& options)
       store_(std::make_shared<KernelStore>(context_,
                                            options.cache ? options.cache : std::make_shared<KernelCache>())),
       device_(device_shape_of(context_)),
-      main_(std::make_shared<Stream>(context_)),
+      main_(options.main_stream != nullptr
+                ? std::make_shared<Stream>(Stream::borrow(context_, options.main_stream))
+                : std::make_shared<Stream>(context_)),
       side_(std::make_shared<Stream>(context_)) {}
 
 std::unique_ptr<engine::Stream> Group::make_stream(int rank, engine::StreamRole role) {
@@ -244,8 +284,9 @@ void Group::prepare(std::span<const engine::RankTail> tails) {
 void Group::tail(std::span<const engine::RankTail> tails) {
   const auto& [box, stream, call] = tails.front();
   const Stream& on = stream_of(*stream);
-  // A group that spins can fill the device: what it waits for has to be over before it starts.
-  if (tails.size() > 1) on.join(*side_);
+  // A group that spins can fill the device: what it waits for has to be over before it starts. A side stream that is no part of the capture
+  // has nothing of this call, and must not be drawn into it from outside.
+  if (tails.size() > 1 && (!on.is_capturing() || side_->is_capturing())) on.join(*side_);
   const BoxKernels::Ready& ready =
       box_of(box).kernels().get(tail_kind(call.mode), call, static_cast<int>(tails.size()), on);
   std::vector<kernels::RankArgs> ranks(tails.size());

@@ -24,6 +24,7 @@ struct GroupOptions {
   std::chrono::nanoseconds deadline{0};        ///< of a wait; 0: none
   std::chrono::nanoseconds first_deadline{0};  ///< in the first call of a box
   ContextRef context;                          ///< null: the first device of the machine
+  abi::Stream main_stream = nullptr;           ///< the caller's; null: one of the group's own
   std::shared_ptr<KernelCache> cache;  ///< null: one over the machine's NVRTC and kernel_cache_directory
 };
 
@@ -35,14 +36,17 @@ class Box final : public engine::Box {
   Box(Group& group, int rank, std::shared_ptr<BoxKernels> kernels);
 
   const protocol::BoxView& view() const override { return view_; }
+  protocol::LaunchLink link() const override;
   void arm() override;
   std::optional<protocol::FaultRecord> fault() const override { return memory_.fault(); }
   void abort() override { memory_.stop(); }
   void check_address(const char* name, const void* address) const override;
   int warm_up(const engine::TailCall& call) override;
   void fill_peers(int batch, Mode mode, std::span<const engine::SentRows> ranks) override;
+  void prepare_push(const engine::Stream& main, const engine::TailCall& call) override;
   void push(engine::Stream& stream, const engine::TailCall& call) override;
   void publish(engine::Stream& stream, const engine::TailCall& call) override;
+  void publish_rows(engine::Stream& stream, const PublishTargets& targets, const engine::u16* rows) override;
   void fill(engine::Stream& stream, const engine::TailCall& call) override;
   void take(engine::Stream& stream, int batch, engine::u16* destination) override;
 

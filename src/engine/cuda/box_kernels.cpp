@@ -10,7 +10,10 @@
 namespace moetail::cuda {
 namespace {
 
-constexpr std::size_t kLoopbackSpillBytes = 512;  // a thread: what stays in L1
+constexpr unsigned kRowsThreads = 256;  // kernels/publish_rows.cuh, a block
+// A thread's, which stay in L1. The default table has none (tests/kernels_compile_test.cpp); a shape of the user's may, and must not be refused
+// for a few. Loopback shows that a call is right, not how fast.
+constexpr std::size_t kSpillBytes = 64, kLoopbackSpillBytes = 512;
 
 /// What of a call its kernel is compiled for: calls that differ in nothing else share it.
 engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call) {
@@ -30,6 +33,7 @@ engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call)
   if (kind == Kind::fill) return part;
   part.shares_reduced = call.shares_reduced;
   part.residual = call.residual;
+  part.early = kind == Kind::wave && call.early;
   return part;
 }
 
@@ -45,7 +49,8 @@ BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape 
 
 const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& whole_call,
                                          int launch_ranks, const Stream& stream) {
-  const engine::TailCall call = relevant_part(kind, whole_call);
+  engine::TailCall call = relevant_part(kind, whole_call);
+  if (ranks_ > 1) call.early = false;  // without dependent launches there is nothing to start early
   const Key key{kind,
                 call.batch,
                 call.mode,
@@ -55,6 +60,7 @@ const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailC
                 call.shares_reduced,
                 call.polls_slots,
                 call.polls_shared,
+                call.early,
                 launch_ranks};
   const std::lock_guard lock(mutex_);
   if (const auto found = ready_.find(key); found != ready_.end()) return found->second;
@@ -68,21 +74,36 @@ const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailC
   request.residual = call.residual != nullptr;
   request.shares_reduced = call.shares_reduced;
   request.polls_shared = call.polls_shared;
+  request.early = call.early;
   request.launch_ranks = launch_ranks;
   request.put = put_;
   // What a front_poll tail polls, somebody else has filled: to its kernel the routed input is published.
   if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
   KernelRequest wanted =
       request_of(kernels::make_plan(request, device_), limits_of(store_->context()->facts()));
+  wanted.budget.max_spill_bytes = kSpillBytes;
   if (ranks_ > 1) {
     // Ranks on one device do not start early: a spinning launch could take the place that its predecessor still needs.
     wanted.launch.dependent = false;
-    // Loopback shows that a call is right, not how fast: up to four blocks share an SM's registers, and a few spills stop nobody.
+    // Up to four blocks share an SM's registers.
     wanted.budget.max_registers.reset();
     wanted.budget.max_spill_bytes = kLoopbackSpillBytes;
   }
   Ready ready{store_->get(wanted, stream), wanted.launch};
   return ready_.emplace(key, std::move(ready)).first->second;
+}
+
+const BoxKernels::Ready& BoxKernels::publish_rows(const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  if (publish_rows_) return *publish_rows_;
+  KernelRequest wanted;
+  wanted.spec.entry = "moetail_publish_rows";
+  wanted.spec.source = "#include \"kernels/publish_rows.cuh\"\n";
+  wanted.spec.arch = store_->context()->facts().arch();
+  wanted.launch.threads = kRowsThreads;
+  wanted.launch.dependent = ranks_ == 1;
+  publish_rows_ = Ready{store_->get(wanted, stream), wanted.launch};
+  return *publish_rows_;
 }
 
 void BoxKernels::launch(const Ready& ready, const Stream& stream, int batch,

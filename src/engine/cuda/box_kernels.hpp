@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <tuple>
 
@@ -31,6 +32,9 @@ class BoxKernels {
   const Ready& get(kernels::Kind kind, const engine::TailCall& whole_call, int launch_ranks,
                    const Stream& stream);
 
+  /// The kernel that publishes finalized rows of any shape; a launch chooses its grid.
+  const Ready& publish_rows(const Stream& stream);
+
   /// Launches with one argument for each rank.
   static void launch(const Ready& ready, const Stream& stream, int batch,
                      std::span<const kernels::RankArgs> ranks);
@@ -38,7 +42,7 @@ class BoxKernels {
   const protocol::Shape& shape() const { return shape_; }
 
  private:
-  using Key = std::tuple<kernels::Kind, int, Mode, Form, WeightType, bool, bool, bool, bool, int>;
+  using Key = std::tuple<kernels::Kind, int, Mode, Form, WeightType, bool, bool, bool, bool, bool, int>;
 
   std::shared_ptr<KernelStore> store_;
   kernels::DeviceShape device_;
@@ -47,6 +51,7 @@ class BoxKernels {
   kernels::PutBy put_;
   std::mutex mutex_;
   std::map<Key, Ready> ready_;  // never erased from: callers keep references
+  std::optional<Ready> publish_rows_;
 };
 
 /// The tail that serves a mode.

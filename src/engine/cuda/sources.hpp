@@ -9,7 +9,7 @@
 
 namespace moetail::cuda {
 
-/// All of them, by the names that include lines use ("protocol/ring.hpp"), sorted.
+/// All of them and those of include/moetail/device, by the names that include lines use ("protocol/ring.hpp"), sorted.
 std::span<const Header> embedded_headers();
 
 /// A hash of all names and texts, 16 hexadecimal digits: part of every cached kernel's key.
