@@ -15,7 +15,7 @@ compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
 tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test bench lint format asan tsan trace fuzz gpu-build gpu-test gpu-bench clean
+.PHONY: help build run test bench lint format asan tsan trace fuzz gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -64,22 +64,30 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@$(call compile,fuzz,--target fuzz_targets)
 	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
 
-# A folder that needs nothing beside it, so that it can be carried to a machine with a GPU and without packages.
-carry := build/carry
+# A folder that needs nothing beside it, so that it can be carried to a machine with a GPU and without packages; `carry=FOLDER` names another.
+carry ?= build/carry
 gpu_program := $(carry)/gpu_test
 
-gpu-build: ## the GPU tests and the tool, with the libraries they need, in build/carry
+gpu-build: ## the GPU tests and the tool, with the libraries they need, in $(carry)
 	@tools/setup.sh test
 	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
 	@$(call compile,cpu,--target gpu_test moetail_cli)
 	@mkdir -p $(carry) && strip -o $(gpu_program) $(build_dir)/bin/gpu_test && strip -o $(carry)/moetail $(moetail)
 	@ldd $(gpu_program) $(carry)/moetail | awk '/libfmt|libhwy/ {print $$3}' | sort -u | xargs -I{} cp -L {} $(carry)/
 
-gpu-test: ## every GPU test $(ARGS), with the program in build/carry if there is one
+gpu-test: ## everything on the GPU: its test program, then the tool's rows; ARGS=NAME picks cases of the program
 	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
-	@tools/run_gpu.sh $(gpu_program) 480 gpu-test $(ARGS)
+	@python3 -B tools/gpu_test.py $(carry) $(ARGS)
 
-gpu-bench: ## timings of the kernels on a GPU, likewise
+gpu-rows: ## of gpu-test only the tool's part: warm-up, and moetail run in loopback and replay
+	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
+	@python3 -B tools/gpu_test.py $(carry) --rows
+
+gpu-sanitize: ## the small cases under compute-sanitizer: memcheck, racecheck, synccheck, initcheck
+	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
+	@tools/sanitize_gpu.sh $(carry) $(ARGS)
+
+gpu-bench: ## timings of the kernels on a GPU
 	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
 	@tools/run_gpu.sh $(gpu_program) 300 gpu-bench bench only $(ARGS)
 

@@ -1,37 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU program: runs its cases (or those whose name holds one of the arguments), then `bench` where that is asked for. Ends with
-// "N passed, N failed".
+// The GPU program: runs its cases, or those whose name holds one of the arguments. Ends with "N passed, N failed, N skipped".
+//   list                  the names of the cases
+//   bench, only           timings (bench.cpp) after the cases, or alone; front unless publish, share, twoshot or fshare; take, cold; B8: one batch
+//   deadline=SECONDS      of every wait, for tools that slow each access down
+//   -DNAME=VALUE          for every kernel of the timings
+//   -lineinfo             lines of the sources in the kernels, for tools that name them
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
 
 #include "tests/gpu/rig.hpp"
 
-int main(int argc, char** argv) {
-  using namespace moetail;
-  const auto support = cuda::cuda_support();
-  if (!support.usable) {
-    fmt::print("skipped: {}\n0 passed, 0 failed, 1 skipped\n", support.reason);
-    return 77;
-  }
-  std::vector<std::string> words(argv + 1, argv + argc);
-  const bool wants_bench = std::find(words.begin(), words.end(), "bench") != words.end();
-  const bool only_bench = std::find(words.begin(), words.end(), "only") != words.end();
+namespace moetail::gpu {
+namespace {
+
+std::vector<Case> all_cases() {
+  auto cases = front_cases();
+  for (const auto& more : {mode_cases(), fault_cases(), host_cases(), control_cases(), stress_cases(),
+                           graph_cases(), contract_cases(), dependent_cases(), stall_cases(), user_cases(),
+                           capture_cases(), early_cases(), small_cases()})
+    cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+
+int run(const std::vector<std::string>& words) {
+  const std::set<std::string> known = {"bench",  "only", "publish", "share",    "twoshot",
+                                       "fshare", "take", "cold",    "-lineinfo"};
+  const auto has = [&](const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  const std::string kDeadline = "deadline=";
   std::vector<std::string> filters;
-  for (const auto& word : words)
-    if (word != "bench" && word != "only" && word != "publish" && word != "share" && word != "twoshot" &&
-        word != "fshare" && word.rfind("-D", 0) != 0 && word[0] != 'B')
+  for (const auto& word : words) {
+    if (word.rfind(kDeadline, 0) == 0)
+      Rig::default_deadline_ns = std::stoull(word.substr(kDeadline.size())) * 1'000'000'000;
+    else if (known.count(word) == 0 && word.rfind("-D", 0) != 0 && word[0] != 'B')
       filters.push_back(word);
-  auto gpu = gpu::Gpu::open();
+  }
+  auto gpu = Gpu::open();
+  if (has("-lineinfo")) gpu.options.push_back("-lineinfo");
   fmt::print("{}, {} SMs\n", gpu.context->facts().name, gpu.context->facts().num_sms);
   int passed = 0, failed = 0;
-  auto cases = gpu::front_cases();
-  for (const auto& more :
-       {gpu::mode_cases(), gpu::fault_cases(), gpu::host_cases(), gpu::control_cases(), gpu::stress_cases(),
-        gpu::graph_cases(), gpu::contract_cases(), gpu::dependent_cases(), gpu::stall_cases()})
-    cases.insert(cases.end(), more.begin(), more.end());
-  for (const auto& test : cases) {
-    bool wanted = filters.empty() && !only_bench;
+  for (const auto& test : all_cases()) {
+    bool wanted = filters.empty() && !has("only");
     for (const auto& filter : filters) wanted |= test.name.find(filter) != std::string::npos;
     if (!wanted) continue;
     const auto begin = std::chrono::steady_clock::now();
@@ -46,7 +58,26 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     reason.empty() ? ++passed : ++failed;
   }
-  if (wants_bench) gpu::run_bench(gpu, words) ? ++passed : ++failed;
-  fmt::print("{} passed, {} failed\n", passed, failed);
-  return failed == 0 ? 0 : 1;
+  if (has("bench")) run_bench(gpu, words) ? ++passed : ++failed;
+  fmt::print("{} passed, {} failed, 0 skipped\n", passed, failed);
+  if (passed + failed == 0) fmt::print("no case's name holds one of the arguments: `list` prints them\n");
+  return failed == 0 && passed > 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace moetail::gpu
+
+int main(int argc, char** argv) {
+  using namespace moetail;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 1 && words[0] == "list") {
+    for (const auto& test : gpu::all_cases()) fmt::print("{}\n", test.name);
+    return 0;
+  }
+  const auto support = cuda::cuda_support();
+  if (!support.usable) {
+    fmt::print("skipped: {}\n0 passed, 0 failed, 1 skipped\n", support.reason);
+    return 77;
+  }
+  return gpu::run(words);
 }

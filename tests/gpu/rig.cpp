@@ -56,6 +56,7 @@ cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan,
     request.spec.defines.push_back(extra);
   }
   request.spec.arch = shape.arch;
+  request.spec.options = options;
   request.launch.grid = static_cast<unsigned>(plan.grid);
   request.launch.cluster = static_cast<unsigned>(plan.cluster);
   request.launch.threads = static_cast<unsigned>(plan.threads);

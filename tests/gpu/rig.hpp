@@ -53,6 +53,7 @@ struct Gpu {
   std::unique_ptr<cuda::Stream> stream;
   kernels::DeviceShape shape;
   std::vector<std::string> extra_defines;  ///< of every kernel: for experiments
+  std::vector<std::string> options;        ///< of the compiler, for every kernel: -lineinfo
 
   static Gpu open();
   cuda::KernelRequest request_of(const kernels::KernelPlan& plan,
@@ -100,7 +101,9 @@ class Rig {
 
   const Shape& shape() const { return shape_; }
   std::vector<cuda::BoxMemory>& boxes() { return boxes_; }
-  u64 deadline_ns = 2'000'000'000;
+  /// Of a new rig's waits. Longer where a tool slows every access down (main.cpp, `deadline=`).
+  static inline u64 default_deadline_ns = 2'000'000'000;
+  u64 deadline_ns = default_deadline_ns;
   std::vector<std::string> defines;  ///< of this rig's kernels, over the plan's
   Stall stall;
 
@@ -109,6 +112,8 @@ class Rig {
   DeviceInputs upload(const Call& call) const;
   /// Replay: puts what the peers would publish into all three slots, and their headers. Once a batch and mode.
   void fill_peers(const Call& call, const DeviceInputs& inputs);
+  /// Replay: zeros for the peers' columns of the output rows, which a consumer then finds and leaves, and the sentinel in the own ones.
+  void fill_output(int batch);
   /// Rank `rank`'s partial [batch, L] as the contract sums it.
   std::vector<u16> partial_of(const Call& call, const DeviceInputs& inputs, int rank) const;
   /// Enqueues one launch of `kind`. `shard`: another copy of this rank's weights; `rows`: another copy of the expert rows.
@@ -194,6 +199,10 @@ std::vector<Case> graph_cases();
 std::vector<Case> contract_cases();
 std::vector<Case> dependent_cases();
 std::vector<Case> stall_cases();
+std::vector<Case> user_cases();
+std::vector<Case> capture_cases();
+std::vector<Case> early_cases();
+std::vector<Case> small_cases();
 /// Prints the table of replay timings; false where a check failed.
 bool run_bench(Gpu& gpu, const std::vector<std::string>& words);
 
