@@ -1,66 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One test for each safeguard of src/protocol/safeguards.hpp. ctest runs them as they are, and once more in a build that leaves
-// the safeguard out, where the named test has to fail (control.* in tests/CMakeLists.txt). Every schedule here is forced, not hoped for.
-#include <gtest/gtest.h>
+// One test for each safeguard of src/protocol/safeguards.hpp that concerns words, slots and records; those of the order of launches are in
+// safeguard_order_test.cpp. ctest runs them as they are, and once more in a build that leaves the safeguard out, where the named
+// test has to fail (control.* in tests/CMakeLists.txt). Every schedule here is forced, not hoped for.
+#include "tests/safeguard_testing.hpp"
 
-#include <atomic>
-#include <chrono>
-#include <thread>
-
-#include "tests/harness.hpp"
+#include <array>
 
 namespace moetail::testing {
 namespace {
 
+using protocol::Line;
+using protocol::Region;
 using protocol::Site;
 using namespace std::chrono_literals;
-
-// Where a safeguard is missing, a rank waits for what was erased: the deadline ends that and is the failure.
-constexpr auto kDeadline = 2000ms;
-
-Shape shape_of(int ranks) {
-  Shape shape;
-  shape.hidden = 128 * ranks;
-  shape.latent = 64 * ranks;
-  shape.ranks = ranks;
-  shape.top_k = 4;
-  shape.capacity = 8;
-  shape.poll_capacity = 8;
-  return shape;
-}
-
-HarnessOptions with_deadline() {
-  HarnessOptions options;
-  options.world.deadline = kDeadline;
-  options.world.first_deadline = kDeadline;
-  return options;
-}
-
-/// Waits until `flag` is set, `limit` at most.
-bool wait_for(const std::atomic<bool>& flag, std::chrono::milliseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (!flag.load() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-  return flag.load();
-}
-
-void expect_no_fault(const World& world) {
-  try {
-    world.synchronize();
-  } catch (const Error& error) {
-    ADD_FAILURE() << error.what();
-  }
-}
-
-void expect_rows(Harness& harness, int batch, const verify::CallInputs& inputs, const CallOptions& options,
-                 const Outputs& outputs) {
-  const auto problem =
-      verify::make_problem(harness.shape(), batch, options.mode == Mode::twoshot, inputs, harness.weights());
-  const auto expected = verify::expect(problem, {}, verify::RankSum::rank_order, 1);
-  for (int rank = 0; rank < harness.shape().ranks; ++rank) {
-    const auto rows = verify::check_rows(expected, outputs[static_cast<std::size_t>(rank)], rank);
-    EXPECT_TRUE(rows.passes()) << rows.text();
-  }
-}
 
 // A user's partial, shared row or polled row may hold the sentinel word. Published as it is, nobody would ever see it arrive.
 TEST(Safeguard, SentinelCleanup) {
@@ -74,8 +26,8 @@ TEST(Safeguard, SentinelCleanup) {
   expect_rows(harness, 2, inputs, options, outputs);
 }
 
-// Rank 0 is slow to re-arm after its output of call 1 has left; rank 1 has that output and publishes call 2 meanwhile.
-TEST(Safeguard, ThirdSlot) {
+/// Rank 0 is slow to re-arm after its output of call 1 has left; rank 1 has that output and publishes call 2 meanwhile.
+void rearm_late() {
   struct SlowRearm : cpu::Hooks {
     std::atomic<bool> peer_published = false;
     bool at(const cpu::SiteEvent& event) override {
@@ -89,61 +41,117 @@ TEST(Safeguard, ThirdSlot) {
   } hooks;
   Harness harness(shape_of(2), with_deadline());
   harness.set_hooks(&hooks);
-  std::vector<std::pair<const verify::CallInputs*, const Outputs*>> calls;
-  CallOptions options;
-  for (std::uint64_t call = 0; call < 4; ++call) {
-    options.seed = 10 + call;
-    const auto& inputs = harness.make_inputs(2, options);
-    calls.emplace_back(&inputs, &harness.enqueue(2, inputs, options));
-  }
-  expect_no_fault(harness.world());
-  for (const auto& [inputs, outputs] : calls) expect_rows(harness, 2, *inputs, options, *outputs);
+  run_four_calls(harness, {});
 }
 
-// Four rows, then one, then four again in the slot of the first call. Rank 1 publishes its first row and holds back the others:
-// rank 0 must wait for them, not take what call 0 left there.
-TEST(Safeguard, RearmSize) {
-  struct PastLatents : cpu::Hooks {
-    std::atomic<bool> reached = false;
-    bool at(const cpu::SiteEvent& event) override {
-      if (event.rank == 0 && event.epoch == 3 && event.site == Site::shared_poll) reached.store(true);
-      return true;
-    }
-  } hooks;
-  Harness harness(shape_of(2), with_deadline());
-  harness.set_hooks(&hooks);
+TEST(Safeguard, ThirdSlot) {
+  rearm_late();
+}
+
+// The slot that rank 1 has published into is the one after call 1's.
+TEST(Safeguard, RearmSlot) {
+  rearm_late();
+}
+
+/// Tells when rank 0 has taken the latents of call 3.
+struct PastLatents : cpu::Hooks {
+  std::atomic<bool> reached = false;
+  bool at(const cpu::SiteEvent& event) override {
+    if (event.rank == 0 && event.epoch == 3 && event.site == Site::shared_poll) reached.store(true);
+    return true;
+  }
+};
+
+/// Four rows, then one, then four again in the slot of the first call. Rank 1 holds its rows back from `first_late` on: rank 0 must
+/// wait for them, not take what call 0 left there.
+void shrink_and_grow(Harness& harness, const PastLatents& hooks, int first_late) {
   CallOptions options;
   options.mode = Mode::publish;
   for (int batch : {4, 1, 1}) {
     options.seed += 1;
     harness.check(batch, options);
   }
-  options.inputs.form = Form::partial;
-  options.seed = 77;
-  const auto& inputs = harness.make_inputs(4, options);
-  const Shape& shape = harness.shape();
-  std::vector<RankCall> calls;
-  Outputs outputs(2, std::vector<Bf16>(4 * static_cast<std::size_t>(shape.hidden)));
-  for (int rank = 0; rank < 2; ++rank) {
-    const auto& input = inputs.ranks[static_cast<std::size_t>(rank)];
-    harness.tail(rank).push({input.shared, outputs[0].size()}, 4, Mode::publish);
-    const PublishTargets targets = harness.tail(rank).publish(4, Mode::publish);
-    harness.world().main_stream(rank).launch([&, rank, targets, partial = input.partial] {
-      const auto latent = static_cast<std::size_t>(shape.latent);
-      for (int token = 0; token < 4; ++token) {
-        if (rank == 1 && token == 1) wait_for(hooks.reached, 300ms);
-        publish_partial(targets, token, {partial + static_cast<std::size_t>(token) * latent, latent});
+  run_published_call(harness,
+                     [&](int rank, int token, const PublishTargets& targets, std::span<const Bf16> row) {
+                       if (rank == 1 && token == first_late) wait_for(hooks.reached, kPatience);
+                       publish_partial(targets, token, row);
+                     });
+}
+
+TEST(Safeguard, RearmSize) {
+  PastLatents hooks;
+  Harness harness(shape_of(2), with_deadline());
+  harness.set_hooks(&hooks);
+  shrink_and_grow(harness, hooks, 1);
+}
+
+// In call 1 each rank's second cluster re-arms after the first one has ended and left the call's record. Rows 2 and 3 are its part.
+TEST(Safeguard, TwoRecords) {
+  struct LateCluster : PastLatents {
+    Harness* harness = nullptr;
+    bool at(const cpu::SiteEvent& event) override {
+      if (event.cluster == 1 && event.epoch == 1 && event.site == Site::rearm) {
+        const auto& view = harness->state(event.rank).view;
+        const protocol::u64 mine =
+            protocol::pack_record({1, protocol::dirtied_regions(Mode::publish, false, false, false)});
+        const std::atomic_ref<protocol::u64> record(*view.control(protocol::record_word(1)));
+        EXPECT_TRUE(wait_until_true([&] { return record.load() == mine; }, 5000ms))
+            << "the other cluster never left its record: the schedule was not reached";
       }
-    });
-    Call call;
-    call.batch = 4;
-    call.mode = Mode::publish;
-    calls.push_back({&harness.tail(rank), call});
-  }
-  const auto views = harness.world().run(calls);
-  for (std::size_t rank = 0; rank < 2; ++rank) harness.boxes()[rank].take(views[rank], outputs[rank]);
-  expect_no_fault(harness.world());
-  expect_rows(harness, 4, inputs, options, outputs);
+      return PastLatents::at(event);
+    }
+  } hooks;
+  Harness harness(shape_of(2), with_deadline());
+  hooks.harness = &harness;
+  harness.set_hooks(&hooks);
+  shrink_and_grow(harness, hooks, 2);
+}
+
+// Rank 1's lines arrive in pieces, as a GPU's may: the first word of each, and the others when rank 0 has gone on or long after.
+TEST(Safeguard, EveryWord) {
+  PastLatents hooks;
+  Harness harness(shape_of(2), with_deadline());
+  harness.set_hooks(&hooks);
+  CallOptions options;
+  options.mode = Mode::publish;
+  for (int call = 0; call < 3; ++call) harness.check(2, options);
+  run_published_call(
+      harness, [&](int rank, int token, const PublishTargets& targets, std::span<const Bf16> row) {
+        if (rank == 0) return publish_partial(targets, token, row);
+        const auto put = [&](int first_word, int end_word) {
+          for (int peer = 0; peer < 2; ++peer) {
+            Line* to = targets.box.at<Line>(peer, Region::latent, protocol::slot_of(3), 1, token);
+            const auto* from = reinterpret_cast<const Line*>(row.data());
+            for (int line = 0; line < protocol::lines_of(harness.shape().latent); ++line)
+              for (int word = first_word; word < end_word; ++word)
+                std::atomic_ref<protocol::u32>(to[line].word[word])
+                    .store(protocol::cleaned(from[line].word[word]), std::memory_order_release);
+          }
+        };
+        put(0, 1);
+        if (token == 0) wait_for(hooks.reached, kPatience);
+        put(1, 4);
+      });
+}
+
+// Rank 1 is late in its second call, until rank 0 has gone on with what it found or for long.
+TEST(Safeguard, EpochAdvance) {
+  struct LateSecondCall : cpu::Hooks {
+    std::array<std::atomic<int>, 2> calls = {};  // [rank]
+    std::atomic<bool> is_past = false;
+    bool at(const cpu::SiteEvent& event) override {
+      if (event.cluster != 0) return true;
+      auto& count = calls[static_cast<std::size_t>(event.rank)];
+      if (event.site == Site::epoch) count.fetch_add(1);
+      if (event.rank == 0 && count.load() == 2 && event.site == Site::shared_poll) is_past.store(true);
+      if (event.rank == 1 && count.load() == 2 && event.site == Site::header_publish)
+        wait_for(is_past, kPatience);
+      return true;
+    }
+  } hooks;
+  Harness harness(shape_of(2), with_deadline());
+  harness.set_hooks(&hooks);
+  run_four_calls(harness, {});
 }
 
 // fp32 addition is not associative: 2^24 + 1 - 2^24 + 1 is 1 in rank order and 2 from rank 1 on.

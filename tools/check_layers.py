@@ -34,6 +34,7 @@ ROOMS = {
     "runtime": ("src/runtime", RUNTIME_BELOW),
     "moetail/device": ("include/moetail/device", ("protocol/", "device/")),
     "moetail": ("include/moetail", BELOW),
+    "verify/explore": ("verify/explore", ("protocol/",)),
     "verify": ("verify", (*BELOW, "engine/cpu/hooks.hpp")),
     "cli": ("cli", (*USERS, "bench/")),
     # The micro-benchmarks time the memory policy by itself.
@@ -123,6 +124,7 @@ WRONG = [
     ("include/moetail/device/publish.cuh", '#include "kernels/view.hpp"'),
     ("verify/explorer.cpp", '#include "engine/cpu/arith.hpp"'),
     ("verify/oracle.cpp", '#include "moetail/moetail.hpp"'),
+    ("verify/explore/model.cpp", '#include "verify/oracle.hpp"'),
     ("cli/run.cpp", '#include "engine/cpu/memory.hpp"'),
     ("cli/run.cpp", '#include "runtime/world.hpp"'),
     ("bench/onednn.cpp", '#include "cli/options.hpp"'),

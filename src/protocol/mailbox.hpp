@@ -210,6 +210,7 @@ MOETAIL_FN bool check_headers(Mem& mem, const BoxView& view, int slot, const Hea
       return is_empty(low) || is_empty(high) ? 1 : 0;
     });
     if (!arrived) return false;
+    if constexpr (!kComparesHeaders) continue;
     const Header theirs = unpack_header(word);
     spot.field = header_difference(mine, theirs);
     if (spot.field == HeaderField::none) continue;
@@ -232,15 +233,18 @@ MOETAIL_FN Record record_to_rearm(Mem& mem, const BoxView& view, u64 epoch, cons
   return Record{present.batch < previous.batch ? present.batch : previous.batch, previous.regions};
 }
 
-/// The end of a tail, once in each of its `clusters` clusters, after all that reads the epoch: the last one
-/// leaves the record and advances the epoch. Returns true in that one.
+/// The end of a tail, once in each of its `clusters` clusters, after all that reads the epoch: the first one
+/// leaves the record, which nobody reads before the next call, and the last one advances the epoch. Returns
+/// true in that one.
 template <class Mem>
 MOETAIL_FN bool finish_call(Mem& mem, const BoxView& view, u64 epoch, const Record& present, int clusters) {
-  if (mem.add(view.control(Control::arrivals), 1) + 1 != static_cast<u64>(clusters)) return false;
-  mem.store(view.control(Control::arrivals), u64{0});
-  mem.store(view.control(record_word(epoch)), pack_record(present));
-  mem.store(view.control(Control::epoch), epoch + 1);
-  return true;
+  const u64 arrived = mem.add(view.control(Control::arrivals), 1);
+  const bool is_last = arrived + 1 == static_cast<u64>(clusters);
+  if (arrived == 0) mem.store(view.control(record_word(epoch)), pack_record(present));
+  if (is_last) mem.store(view.control(Control::arrivals), u64{0});
+  if (kLastBlockAdvances ? is_last : arrived == 0)
+    mem.store(view.control(Control::epoch), kAdvancesEpoch ? epoch + 1 : epoch);
+  return is_last;
 }
 
 /// Fills a whole box with the sentinel and its control words with 0: set-up, and recovery after a fault.

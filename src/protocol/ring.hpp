@@ -16,7 +16,7 @@ MOETAIL_FN constexpr int slot_of(u64 epoch) {
 /// The slot that this call re-arms: the previous call's. Never the next one's, where a faster peer may
 /// already write.
 MOETAIL_FN constexpr int rearm_slot_of(u64 epoch) {
-  return static_cast<int>((epoch + kRingSlots - 1) % kRingSlots);
+  return static_cast<int>((epoch + (kRearmsPrevious ? kRingSlots - 1 : 1)) % kRingSlots);
 }
 
 /// What one call dirtied in its slot. Packed into one 64-bit control word; 0 is "nothing".
@@ -38,10 +38,10 @@ MOETAIL_FN constexpr Record unpack_record(u64 word) {
 
 /// Two records alternate, because a call writes its own while other blocks of it still read the previous one.
 MOETAIL_FN constexpr Control record_word(u64 epoch) {
-  return epoch % 2 == 0 ? Control::record_even : Control::record_odd;
+  return epoch % 2 == 0 || !kAlternatesRecords ? Control::record_even : Control::record_odd;
 }
 MOETAIL_FN constexpr Control previous_record_word(u64 epoch) {
-  return epoch % 2 == 0 ? Control::record_odd : Control::record_even;
+  return epoch % 2 == 0 && kAlternatesRecords ? Control::record_odd : Control::record_even;
 }
 
 /// The regions that a call of `mode` dirties on every rank. `shares`: publish mode with `reduced`.

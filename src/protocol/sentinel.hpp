@@ -25,6 +25,7 @@ MOETAIL_FN constexpr bool is_empty(u32 word) {
 /// True where any word of the line has not arrived. PTX gives a vector access no single moment: every word
 /// counts.
 MOETAIL_FN bool has_empty(const Line& line) {
+  if constexpr (!kComparesEveryWord) return is_empty(line.word[0]);
 #if defined(__SSE2__) && !defined(__CUDACC__)
   // The same four comparisons as one, for hosts whose polls are loops over lines.
   typedef int Words __attribute__((vector_size(16)));

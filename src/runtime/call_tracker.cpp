@@ -2,6 +2,7 @@
 #include "runtime/call_tracker.hpp"
 
 #include "base/error.hpp"
+#include "protocol/order.hpp"
 
 namespace moetail::runtime {
 
@@ -14,7 +15,7 @@ CallTracker::Use::Use(CallTracker& tracker, int rank) : tracker_(tracker) {
 Mode CallTracker::check_open(const char* what, const void* tail, int batch, Mode requested,
                              Mode resolved) const {
   if (!open_) {
-    if (unconsumed_)
+    if (unconsumed_ && protocol::kLaunchOrder.tail_after_consumer)
       base::fail(Code::call_order,
                  "{}: the output of call {} is not consumed: accepted is a take (or a consumer) of it before "
                  "the next call",
@@ -50,7 +51,7 @@ std::uint64_t CallTracker::close() {
 }
 
 void CallTracker::consume(const char* what, std::uint64_t call) {
-  if (call != calls_ || !unconsumed_)
+  if (protocol::kLaunchOrder.tail_after_consumer && (call != calls_ || !unconsumed_))
     base::fail(Code::call_order, "{}: view of call {}: accepted is the latest call's ({}), once{}", what,
                call, calls_, call == calls_ ? "; it is consumed already" : "");
   unconsumed_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PreparedTail: from a checked call to the launches that serve it. Routed and TailWeights, its two value types.
 #include "base/error.hpp"
+#include "protocol/order.hpp"
 #include "runtime/impl.hpp"
 
 namespace moetail {
@@ -119,7 +120,7 @@ void PreparedTail::push(std::span<const Bf16> shared, int batch, Mode mode, cons
     call.shared = shared;
     const engine::TailCall launch = tail_call(*impl_, call, fixed);
     box.box->prepare_push(*main->stream, launch);
-    if (on_side) side->stream->join(*main->stream);
+    if (on_side && protocol::kLaunchOrder.push_after_consumer) side->stream->join(*main->stream);
     box.box->push(on_side ? *side->stream : *main->stream, launch);
   }
   box.tracker.open("push", impl_.get(), batch, mode, resolved);
