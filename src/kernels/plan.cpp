@@ -270,6 +270,9 @@ std::vector<PlanRequest> default_table(PutBy put) {
       add(Kind::publish, mode, batch, Form::expanded, false);
       add(Kind::push, mode, batch, Form::published, false);
       add(Kind::wave, mode, batch, Form::published, mode == Mode::publish && batch >= 16);
+      if (batch != 16) continue;
+      add(Kind::wave, mode, batch, Form::published, mode == Mode::publish);
+      table.back().early = true;
     }
   }
   return table;

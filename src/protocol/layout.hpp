@@ -82,7 +82,7 @@ MOETAIL_FN constexpr RegionSpec spec_of(Region region) {
 }
 
 // The table is only right if it is in the order of the enum.
-constexpr bool table_is_in_order() {
+MOETAIL_FN constexpr bool table_is_in_order() {
   for (int i = 0; i < kRegions; ++i)
     if (static_cast<int>(kRegionTable.specs[i].region) != i) return false;
   return true;
