@@ -15,7 +15,7 @@ compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
 tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test bench lint format asan tsan trace fuzz gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
+.PHONY: help build run test bench lint format asan tsan trace fuzz proof gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -63,6 +63,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@$(call configure,fuzz)
 	@$(call compile,fuzz,--target fuzz_targets)
 	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
+
+proof: ## the protocol's model searched in full, and its negative controls refuted $(ARGS)
+	@tools/setup.sh proof
+	@python3 -B tools/run_proof.py $(ARGS)
 
 # A folder that needs nothing beside it, so that it can be carried to a machine with a GPU and without packages; `carry=FOLDER` names another.
 carry ?= build/carry

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs, with apt-get, those Debian packages of the named groups that are missing. Where nothing is missing it does
-# nothing at all, so it may be run before every build. Usage: tools/setup.sh GROUP... (build, test, lint, bench)
+# nothing at all, so it may be run before every build. Usage: tools/setup.sh GROUP... (build, test, lint, bench, fuzz, proof)
 set -eu
 
 build="g++ make cmake ninja-build ccache python3 libfmt-dev libhwy-dev libcli11-dev nlohmann-json3-dev"
-test="$build libgtest-dev libgmock-dev librapidcheck-dev clang"
+proof="g++ make python3 spin"
+test="$build libgtest-dev libgmock-dev librapidcheck-dev clang spin"
 lint="$test clang-format clang-tidy"
 bench="$build libbenchmark-dev libdnnl-dev"
 fuzz="$build clang libclang-rt-dev"
@@ -18,8 +19,9 @@ for group in "${@:-build}"; do
     lint) packages="$packages $lint" ;;
     bench) packages="$packages $bench" ;;
     fuzz) packages="$packages $fuzz" ;;
+    proof) packages="$packages $proof" ;;
     *)
-      echo "tools/setup.sh: group '$group': accepted is build, test, lint, bench, fuzz" >&2
+      echo "tools/setup.sh: group '$group': accepted is build, test, lint, bench, fuzz, proof" >&2
       exit 2
       ;;
   esac
@@ -28,7 +30,7 @@ done
 # The command that makes a package unnecessary, for tools that may have come from elsewhere.
 command_of() {
   case "$1" in
-    g++ | make | cmake | ccache | python3 | clang-format | clang-tidy) echo "$1" ;;
+    g++ | make | cmake | ccache | python3 | clang-format | clang-tidy | spin) echo "$1" ;;
     clang) echo clang++ ;;
     ninja-build) echo ninja ;;
   esac
