@@ -23,7 +23,7 @@ engine::Stream& stream_for(const char* what, const protocol::BoxView& box, const
   return *stream.impl()->stream;
 }
 
-std::size_t elements(int batch, int columns) {
+std::size_t num_elements(int batch, int columns) {
   return static_cast<std::size_t>(batch) * static_cast<std::size_t>(columns);
 }
 
@@ -34,7 +34,7 @@ void publish_rows(const PublishTargets& targets, const Stream& stream, std::span
   engine::Stream& on = stream_for("publish_rows", targets.box, stream);
   if (targets.batch == 0) return;
   runtime::check_buffer("rows", rows.data(), rows.size(),
-                        elements(targets.batch, targets.box.layout.shape.latent), 16);
+                        num_elements(targets.batch, targets.box.layout.shape.latent), 16);
   box.check_address("rows", rows.data());
   box.publish_rows(on, targets, rows.data());
 }
@@ -48,7 +48,7 @@ void fill_rows(const PollSlots& slots, const Stream& stream, const Routed& route
   if (routed.form != Form::expanded && routed.form != Form::permuted)
     base::bad_argument("routed.form", protocol::form_name(routed.form), "rows or permuted in fill_rows");
   runtime::check_routed(routed, shape, slots.batch);
-  runtime::check_buffer("shared", shared.data(), shared.size(), elements(slots.batch, shape.hidden), 16);
+  runtime::check_buffer("shared", shared.data(), shared.size(), num_elements(slots.batch, shape.hidden), 16);
   runtime::check_addresses(box, routed);
   box.check_address("shared", shared.data());
   engine::TailCall call;
