@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/cpu/arith_avx2_panel.hpp"
+#include "engine/cpu/arith_avx2_tile.hpp"
 #include "engine/cpu/arith_targets.hpp"
 #include "protocol/numerics.hpp"
 
@@ -242,13 +242,8 @@ struct Dot {
 void dot(const Bf16* weights, const Bf16* operand, int latent, int num_rows, int num_tokens, float* dot,
          int dot_pitch) {
 #if HWY_TARGET == HWY_AVX2
-  while (num_tokens >= kFewestPanelTokens) {
-    const int tokens = std::min(num_tokens, kPanelTokens);
-    avx2_panel_dot(weights, operand, latent, num_rows, tokens, dot, dot_pitch);
-    operand += static_cast<std::size_t>(tokens) * static_cast<std::size_t>(latent);
-    dot += static_cast<std::size_t>(tokens) * static_cast<std::size_t>(dot_pitch);
-    num_tokens -= tokens;
-  }
+  if (num_tokens >= kFewestTileTokens && num_rows >= kTileRows)
+    return avx2_tile_dot(weights, operand, latent, num_rows, num_tokens, dot, dot_pitch);
 #endif
   TileCover<Dot>(weights, operand, latent, num_rows, num_tokens, dot, dot_pitch).run();
 }
