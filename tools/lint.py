@@ -21,6 +21,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORMATTED = {".hpp", ".h", ".cpp", ".c", ".cu", ".cuh"}
 FORMATTED_FOLDERS = ("src", "include", "verify", "cli", "bench", "examples", "tests")
 TIDIED = re.compile(r"^(src|verify|cli|bench|examples)/.*\.(cpp|c)$")
+# Compiled only where oneDNN, or Google Benchmark, is installed.
+OPTIONAL = re.compile(r"^bench/(onednn_.*|.*_micro)\.cpp$")
+UNITY = re.compile(r"^unity_\d+_cxx\.cxx$")
+INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 COMPILERS = ("c++", "g++", "cc", "gcc", "clang", "clang++")
 
 
@@ -49,19 +53,40 @@ def without_launcher(command):
     return words[first:]
 
 
-def tidied_commands():
+def sources_of(entry):
+    """The sources that one compile command is for. CMake writes a room as one translation unit that includes its sources;
+    each is tidied by itself, so that each still includes what it uses."""
+    path = pathlib.Path(entry["directory"], entry["file"])
+    if not UNITY.match(path.name):
+        return [str(path)]
+    return INCLUDED.findall(path.read_text())
+
+
+def tidied_commands(entries, root):
     """One compile command a source: the safeguard controls compile the same files again with a switch."""
     commands = {}
-    for entry in json.loads((ROOT / "build" / "cpu" / "compile_commands.json").read_text()):
-        name = os.path.relpath(os.path.join(entry["directory"], entry["file"]), ROOT)
-        if TIDIED.match(name) and "MOETAIL_WITHOUT_" not in entry["command"]:
-            commands.setdefault(name, {"directory": entry["directory"], "file": entry["file"],
-                                       "arguments": without_launcher(entry["command"])})
+    for entry in entries:
+        if "MOETAIL_WITHOUT_" in entry["command"]:
+            continue
+        for source in sources_of(entry):
+            name = os.path.relpath(source, root)
+            if TIDIED.match(name):
+                arguments = [source if word == entry["file"] else word for word in without_launcher(entry["command"])]
+                commands.setdefault(name, {"directory": entry["directory"], "file": source, "arguments": arguments})
     return commands
 
 
+def untidied(names, root):
+    """Host sources that no compile command named: they would pass unseen."""
+    files = {str(path.relative_to(root)) for folder in FORMATTED_FOLDERS for path in (root / folder).rglob("*")}
+    return sorted(file for file in files - set(names) if TIDIED.match(file) and not OPTIONAL.match(file))
+
+
 def check_tidy(jobs):
-    commands = tidied_commands()
+    commands = tidied_commands(json.loads((ROOT / "build" / "cpu" / "compile_commands.json").read_text()), ROOT)
+    missing = untidied(commands, ROOT)
+    if missing:
+        return False, f"no compile command in build/cpu for {', '.join(missing)}"
     with tempfile.TemporaryDirectory() as database:
         (pathlib.Path(database) / "compile_commands.json").write_text(json.dumps(list(commands.values())))
 
@@ -73,14 +98,39 @@ def check_tidy(jobs):
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(tidy, commands))
     complaints = [log for ok, log in results if not ok]
-    return bool(commands) and not complaints, "\n".join(complaints) or f"{len(commands)} sources are clean"
+    return not complaints, "\n".join(complaints) or f"{len(commands)} sources are clean"
+
+
+def self_test():
+    """A room of two sources in one unit, one of them compiled again as a control, and a source that nothing compiles."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "cli").mkdir()
+        for name in ("a.cpp", "b.cpp", "forgotten.cpp"):
+            (root / "cli" / name).write_text("int x;\n")
+        unit = root / "unity_0_cxx.cxx"
+        unit.write_text(f'/* generated */\n\n#include "{root}/cli/a.cpp"\n\n#include "{root}/cli/b.cpp"\n')
+        entries = [{"directory": folder, "file": str(unit), "command": f"/usr/bin/ccache /usr/bin/c++ -DROOM -c {unit}"},
+                   {"directory": folder, "file": f"{root}/cli/a.cpp",
+                    "command": f"/usr/bin/c++ -DMOETAIL_WITHOUT_X -c {root}/cli/a.cpp"}]
+        commands = tidied_commands(entries, root)
+        expected = {f"cli/{name}": ["/usr/bin/c++", "-DROOM", "-c", f"{root}/cli/{name}"] for name in ("a.cpp", "b.cpp")}
+        found = {name: command["arguments"] for name, command in commands.items()}
+        if found != expected or untidied(commands, root) != ["cli/forgotten.cpp"]:
+            print(f"found {found}, left out {untidied(commands, root)}\nexpected {expected} and cli/forgotten.cpp")
+            return 1
+    print("lint: a unit is taken apart, and a source that nothing compiles is named")
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--fix-format", action="store_true", help="rewrite the sources by .clang-format and stop")
+    parser.add_argument("--self-test", action="store_true")
     args = parser.parse_args()
+    if args.self_test:
+        return self_test()
     if args.fix_format:
         return 0 if run(["clang-format", "-i", *formatted_files()])[0] else 1
 

@@ -8,8 +8,6 @@
 namespace moetail::verify {
 namespace {
 
-constexpr double kFp32Rounding = 0x1p-24;
-
 /// ||W d|| for operand errors d, |d_i| <= u_i: that of the contract's own rounding, and for an implementation
 /// that rounds other values, the likely one of independent uniform d.
 double operand_error(const RowFacts& facts, int columns) {

@@ -19,8 +19,6 @@ namespace {
 using protocol::bf16_from_f32;
 using protocol::f32_from_bf16;
 
-constexpr double kFp32Rounding = 0x1p-24;
-
 // Rows of W that pass all tokens together: 230 KB at L = 3584, which leaves room in a 1 MB cache for four
 // tokens.
 constexpr u64 kRowBlock = 32;

@@ -10,6 +10,9 @@
 
 namespace moetail::verify {
 
+/// The largest relative error of one fp32 operation.
+inline constexpr double kFp32Rounding = 0x1p-24;
+
 /// How x and the shared sum are added over ranks. The contract's fp32 order may differ from the true sum by
 /// far more than rounding where the addends cancel: inputs crafted to cancel are judged with `rank_order`.
 enum class RankSum { float64, rank_order };

@@ -23,17 +23,12 @@
 #include "io/step_names.hpp"
 
 namespace moetail::io {
-namespace {
 
-using Shape2 = std::array<std::uint64_t, 2>;
+inline constexpr std::size_t kRowAlignment = 16;
 
-constexpr std::size_t kRowAlignment = 16;
-
-struct alignas(kRowAlignment) Line {
+struct alignas(kRowAlignment) RowLine {
   std::byte bytes[kRowAlignment];
 };
-
-}  // namespace
 
 struct CapturedStep::Contents {
   explicit Contents(SafetensorsFile source) : file(std::move(source)) {}
@@ -41,17 +36,19 @@ struct CapturedStep::Contents {
   SafetensorsFile file;  // keeps the mapping
   StepSpec spec;
   std::map<LayerAndRank, RankInputs> inputs;
-  std::vector<std::vector<Line>> copies;  // of tensors that the file does not have at a multiple of 16
+  std::vector<std::vector<RowLine>> copies;  // of tensors that the file does not have at a multiple of 16
 };
 
 namespace {
+
+using Shape2 = std::array<std::uint64_t, 2>;
 
 class StepReader {
  public:
   explicit StepReader(const SafetensorsFile& file) : file_(file), groups_(file) {}
 
   void read(StepSpec& spec, std::map<LayerAndRank, RankInputs>& inputs,
-            std::vector<std::vector<Line>>& copies) {
+            std::vector<std::vector<RowLine>>& copies) {
     learn_spec(spec);
     for (const auto& [key, fields] : groups_.by_rank()) {
       check_form(spec, key, fields);
@@ -140,7 +137,7 @@ class StepReader {
   }
 
   RankInputs read_inputs(const StepSpec& spec, const LayerAndRank& key, const StepTensors& fields,
-                         std::vector<std::vector<Line>>& copies) const {
+                         std::vector<std::vector<RowLine>>& copies) const {
     const auto batch = static_cast<std::uint64_t>(spec.batch);
     const auto top_k = static_cast<std::uint64_t>(spec.top_k);
     const auto latent = static_cast<std::uint64_t>(spec.latent);
@@ -186,7 +183,7 @@ class StepReader {
 
   /// The bf16 tensor, at a multiple of 16 bytes: in the file, or copied where the file has it elsewhere.
   std::span<const std::uint16_t> rows_of(const Tensor& tensor, const Shape2& shape, const char* formula,
-                                         std::vector<std::vector<Line>>& copies) const {
+                                         std::vector<std::vector<RowLine>>& copies) const {
     const auto values = file_.elements<std::uint16_t>(tensor, Dtype::bf16);
     check_shape(tensor, shape, formula);
     if (values.empty() || reinterpret_cast<std::uintptr_t>(values.data()) % kRowAlignment == 0) return values;

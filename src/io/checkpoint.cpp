@@ -39,7 +39,6 @@ struct Checkpoint::Contents {
 
 namespace {
 
-constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kSingleName = "model.safetensors";
 
 /// Where a tensor is said to be.

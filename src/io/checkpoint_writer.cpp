@@ -15,14 +15,13 @@
 #include "io/escaped.hpp"
 #include "io/layer_list.hpp"
 #include "io/safetensors_writer.hpp"
+#include "io/weight_map.hpp"
 
 namespace moetail::io {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* kIndexName = "model.safetensors.index.json";
 
 std::string shard_name(std::size_t number, std::size_t count) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", number, count);

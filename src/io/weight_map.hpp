@@ -10,6 +10,9 @@
 
 namespace moetail::io {
 
+/// What the index of a sharded checkpoint is called.
+inline constexpr const char* kIndexName = "model.safetensors.index.json";
+
 /// Largest index, in bytes. A checkpoint of 92 layers with 896 experts has close to a million tensors of over
 /// 100 bytes.
 inline constexpr std::size_t kMaxIndexBytes = 1'000'000'000;

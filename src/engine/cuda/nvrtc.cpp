@@ -10,9 +10,11 @@
 #include "base/error.hpp"
 
 namespace moetail::cuda {
-namespace {
 
 struct Program;  // NVRTC's own
+
+namespace {
+
 using Result = int;
 constexpr Result kSuccess = 0;
 
