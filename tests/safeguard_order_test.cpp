@@ -77,7 +77,8 @@ TEST(Safeguard, HeaderCheck) {
   int first_hand = 0;
   for (const TailBox& box : harness.boxes()) {
     const auto report = box.status();
-    ASSERT_TRUE(report);
+    EXPECT_TRUE(report) << "rank " << box.rank() << " went on with a call that no other rank made";
+    if (!report) continue;
     if (report->record.kind == FaultKind::poisoned) continue;
     EXPECT_EQ(report->record.kind, FaultKind::header_mismatch) << report->text();
     EXPECT_EQ(report->record.field, protocol::HeaderField::batch) << report->text();

@@ -6,14 +6,16 @@
 namespace moetail::explore {
 namespace {
 
-enum class Order { cpu, cpu_own, gpu };
+enum class Order { cpu, cpu_own, gpu, gpu_own };
 
-/// The order inside a launch and what ranks share: the CPU engine's, the same without its common copy, or the kernels'.
+/// The order inside a launch and what ranks share: the CPU engine's, the same without its common copy, the kernels', or that of a front
+/// kernel for small batches.
 Config ordered(Order order) {
   Config config;
   config.common = order == Order::cpu;
   config.rearms_early = order == Order::gpu;
-  config.ordered_add = order != Order::gpu;
+  config.ordered_add = order == Order::cpu || order == Order::cpu_own;
+  config.sums_own = order == Order::gpu_own;
   return config;
 }
 
@@ -51,6 +53,14 @@ Config early(CallPlan plan) {
   return config;
 }
 
+/// A side push of two blocks, cut so that each stores to every rank, its own included, or each to one owner alone.
+Config pushed_by_blocks(CallPlan plan, bool by_owner) {
+  Config config = calls_of(plan, Order::gpu);
+  config.push_blocks = 2;
+  config.cuts_push_by_owner = by_owner;
+  return config;
+}
+
 Config resized(Config config, int ranks, int blocks, std::size_t calls) {
   config.ranks = ranks;
   config.blocks = blocks;
@@ -85,9 +95,15 @@ std::vector<Case> properties() {
     cases.push_back({"mixed" + suffix, "", mixed_modes(order)});
     cases.push_back({"mismatch" + suffix, "", mismatch(order)});
   }
+  cases.push_back({"front.gpu_own", "", calls_of(kFront, Order::gpu_own)});
+  cases.push_back({"mixed.gpu_own", "", mixed_modes(Order::gpu_own)});
   cases.push_back({"early_publish.gpu", "", early(kPublishSide)});
   cases.push_back({"early_sharing.gpu", "", early(kSharing)});
   cases.push_back({"early_twoshot.gpu", "", early(kTwoshot)});
+  cases.push_back({"push_blocks.gpu", "", pushed_by_blocks(kPublishSide, false)});
+  cases.push_back({"push_blocks_twoshot.gpu", "", pushed_by_blocks(kTwoshotSide, false)});
+  cases.push_back({"push_cut.publish_side.gpu", "", pushed_by_blocks(kPublishSide, true)});
+  cases.push_back({"push_cut.twoshot_side.gpu", "", pushed_by_blocks(kTwoshotSide, true)});
   const auto add_large = [&](const char* name, const Config& config, int ranks, int blocks,
                              std::size_t calls) {
     cases.push_back({name, "", resized(config, ranks, blocks, calls), true});
@@ -108,7 +124,8 @@ std::vector<Case> controls(const std::vector<Case>& from) {
     std::vector<const char*> cases;
   };
   const Control table[] = {
-      {"third_slot", {"front.cpu", "front.gpu", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
+      {"third_slot",
+       {"front.cpu", "front.gpu", "front.gpu_own", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
       {"rearm_slot", {"front.cpu", "front.gpu", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
       {"rearm_size", {"front.cpu", "front.gpu", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
       {"dependency_wait", {"front.gpu", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
@@ -121,7 +138,7 @@ std::vector<Case> controls(const std::vector<Case>& from) {
       {"header_check", {"mismatch.cpu", "mismatch.cpu_own", "mismatch.gpu"}},
       {"sentinel_cleanup", {"front.gpu", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
       {"rank_order", {"front.gpu", "front_poll.gpu", "publish_side.gpu", "twoshot_side.gpu"}},
-      {"last_arrival", {"publish_side.gpu", "sharing.gpu", "twoshot_side.gpu", "mixed.cpu"}},
+      {"last_arrival", {"front.gpu_own", "publish_side.gpu", "sharing.gpu", "twoshot_side.gpu", "mixed.cpu"}},
   };
   std::vector<Case> cases;
   for (const Control& control : table)

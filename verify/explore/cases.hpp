@@ -11,11 +11,12 @@ namespace moetail::explore {
 
 struct Case {
   std::string name;       ///< "front.gpu"; of a control "third_slot.front.gpu"
-  std::string safeguard;  ///< that the build has to leave out; empty: a property, which has to hold
+  std::string safeguard;  ///< that the build has to leave out; empty: none
   Config config;
   bool is_large = false;  ///< more than a few seconds: for make proof, not for make test
 
-  bool is_control() const { return !safeguard.empty(); }
+  /// What has to be refuted: a safeguard is left out, or the configuration is wrong by itself. Anything else has to hold.
+  bool is_control() const { return !safeguard.empty() || config.cuts_push_by_owner; }
 };
 
 std::vector<Case> all_cases();

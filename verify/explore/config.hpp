@@ -27,9 +27,16 @@ struct Config {
       false;  ///< header, shards and re-arm come first, as in the kernels, the re-arm not behind the output
   bool waves_early = false;  ///< publish, twoshot: the tail begins when the experts' epilogue has only begun
   bool ordered_add = true;   ///< the arrival counter is acquire and release, as in the CPU engine
-  int odd_call = -1;         ///< in this call the last rank's batch is one more
+  bool sums_own =
+      false;  ///< front: a block makes its rank's own latents itself and polls only its peers', as kernels of small batches
+  int push_blocks = 1;  ///< of a push on the side stream
+  bool cuts_push_by_owner =
+      false;  ///< whose blocks then each store to one owner's mailboxes alone, not all to their own rank's too
+  int odd_call = -1;                                      ///< in this call the last rank's batch is one more
   protocol::FaultKind fault = protocol::FaultKind::none;  ///< how every execution has to end
 
+  /// The kernels' order of work inside a launch, not the CPU engine's.
+  bool is_kernel() const { return !ordered_add; }
   /// "2x2x4"
   std::string size() const {
     return std::to_string(ranks) + "x" + std::to_string(blocks) + "x" + std::to_string(calls.size());

@@ -95,7 +95,7 @@ void GraphMachine::check_lost() {
   }
 }
 
-void GraphMachine::blame(Property property, std::string text, std::vector<int> focus) {
+void GraphMachine::blame(Property property, const std::string& text, std::vector<int> focus) {
   if (is_over()) return;
   focus_ = std::move(focus);
   std::string history_text;

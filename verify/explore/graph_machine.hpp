@@ -86,14 +86,14 @@ class GraphMachine final : public Machine {
 
   /// Every load against the stores that came after it in this execution, but need not have.
   void check_loads();
-  void check_load(int load);
+  void check_load(int id);
   void miss(const Event& look);
   void check_lost();
-  void blame(Property property, std::string text, std::vector<int> focus);
-  std::string text_of(int event) const;
+  void blame(Property property, const std::string& text, std::vector<int> focus);
+  std::string text_of(int id) const;
   Knowledge& knowledge(const Part& part) { return knowledge_[static_cast<std::size_t>(part.id)]; }
   const Event& event(int id) const { return events_[static_cast<std::size_t>(id)]; }
-  int call_of(int event_id) const;
+  int call_of(int id) const;
 
   Decisions& decisions_;
   const GraphOptions& options_;

@@ -134,10 +134,13 @@ inline void Kernel::publish_latents(bool& there) {
 
 inline void Kernel::push_shards(bool& there) {
   const auto lines = part_of(static_cast<u64>(shard_lines_), mem_.part(), mem_.parts());
-  const int begin = static_cast<int>(lines.begin), end = static_cast<int>(lines.end);
+  const bool by_owner = config_.cuts_push_by_owner && plan_.side_push;
+  const int begin = by_owner ? 0 : static_cast<int>(lines.begin);
+  const int end = by_owner ? shard_lines_ : static_cast<int>(lines.end);
   for (int token = 0; token < batch_; ++token) {
     for (int i = 0; i < config_.ranks; ++i) {
       const int peer = (view_.rank + i) % config_.ranks;
+      if (by_owner && peer % mem_.parts() != mem_.part()) continue;
       Line* mailbox = view_.at<Line>(peer, Region::shared, slot_, view_.rank, token);
       for (int line = begin; line < end; ++line) {
         const int column = peer * shard_lines_ + line;
@@ -209,11 +212,15 @@ inline bool Kernel::sum_latents(int token, std::array<Line, kMaxLines>& sum) {
   runs.count = config_.ranks;
   runs.lines = latent_lines_;
   for (int i = 0; i < runs.count; ++i) runs.from[i] = view_.mine<Line>(Region::latent, slot_, i, token);
+  const int own = config_.sums_own && plan_.mode == Mode::front ? view_.rank : -1;
+  if (own >= 0) runs.done[own] = latent_lines_;
   if (!wait({Site::latent_poll, -1, token}, runs)) return false;
   for (int line = 0; line < latent_lines_; ++line) {
     sum[static_cast<std::size_t>(line)] = {};
+    bool there = true;
     for (int i = 0; i < runs.count; ++i)
-      add(sum[static_cast<std::size_t>(line)], mem_.use(runs.from[sender(i)] + line));
+      add(sum[static_cast<std::size_t>(line)],
+          sender(i) == own ? partial_line(token, line, there) : mem_.use(runs.from[sender(i)] + line));
   }
   return true;
 }
@@ -315,7 +322,10 @@ inline void Kernel::tail() {
     if (plan_.mode == Mode::front || plan_.mode == Mode::front_poll) publish_latents(there);
     if (!there) return;
   }
-  if (!check_headers() || !reduce() || !project()) return;
+  // A kernel compares the headers beside the work: nothing of it waits for that but the end.
+  if (!config_.is_kernel() && !check_headers()) return;
+  if (!reduce() || !project()) return;
+  if (config_.is_kernel() && !check_headers()) return;
   if (!config_.rearms_early) rearm(record());
   mem_.at(Site::epoch);
   protocol::finish_call(mem_, view_, epoch_, record(), mem_.parts());

@@ -74,10 +74,10 @@ class RankSchedule {
 };
 
 /// Everything of one call up to its tail (src/runtime/prepared_tail.cpp).
-void add_tail(RankSchedule& rank, const CallPlan& plan, int call, bool waves_early) {
+void add_tail(RankSchedule& rank, const CallPlan& plan, int call, bool waves_early, int push_blocks) {
   const bool pushes = plan.mode == Mode::publish || plan.mode == Mode::twoshot;
   if (pushes && plan.side_push)
-    rank.on_side("push", call, 1, kLaunchOrder.push_after_consumer);
+    rank.on_side("push", call, push_blocks, kLaunchOrder.push_after_consumer);
   else if (pushes)
     rank.on_main("push", call, rank.blocks());
   if (pushes) rank.on_main("publish", call, rank.blocks());
@@ -93,7 +93,8 @@ std::vector<Launch> make_launches(const Config& config) {
     RankSchedule rank(launches, r, config.blocks);
     int taken = 0;
     for (int call = 0; call < static_cast<int>(config.calls.size()); ++call) {
-      add_tail(rank, config.calls[static_cast<std::size_t>(call)], call, config.waves_early);
+      add_tail(rank, config.calls[static_cast<std::size_t>(call)], call, config.waves_early,
+               config.push_blocks);
       // Without the order a tail is a call ahead of the consumers.
       const int upto = kLaunchOrder.tail_after_consumer ? call : call - 1;
       for (; taken <= upto; ++taken) rank.on_main("take", taken, 1);

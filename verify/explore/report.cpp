@@ -23,7 +23,7 @@ std::string json_line(const Case& explored, const SearchResult& result, const st
   line["complete"] = result.complete;
   line["verdict"] = result.violation ? "refuted" : "holds";
   if (result.violation) line["violated"] = property_text(result.violation->property);
-  if (explored.is_control()) line["without"] = explored.safeguard;
+  if (!explored.safeguard.empty()) line["without"] = explored.safeguard;
   line["seconds"] = std::round(result.seconds * 1000) / 1000;
   line["trace"] = trace_file.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(trace_file);
   return line.dump();
@@ -41,7 +41,8 @@ std::string text_line(const Case& explored, const SearchResult& result) {
 std::string trace_text(const Case& explored, const SearchResult& result) {
   std::string text = fmt::format("case {}: {} ranks, {} blocks a rank, {} calls\n", explored.name,
                                  explored.config.ranks, explored.config.blocks, explored.config.calls.size());
-  if (explored.is_control()) text += fmt::format("built without the safeguard {}\n", explored.safeguard);
+  if (!explored.safeguard.empty())
+    text += fmt::format("built without the safeguard {}\n", explored.safeguard);
   text += "\n";
   int number = 0;
   for (const std::string& step : result.trace) text += fmt::format("{:4}  {}\n", ++number, step);
