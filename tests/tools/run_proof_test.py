@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -62,8 +63,18 @@ def check_searches(out):
             yield "refuted: the trace does not tell what happened"
 
 
+def check_without_spin():
+    """A test that cannot run skips, with a reason; a proof that cannot run has failed."""
+    for arguments, status, part in ((["--quick"], 77, "skipped: spin"), ([], 1, "spin")):
+        with contextlib.redirect_stdout(io.StringIO()) as printed, mock.patch("shutil.which", return_value=None), \
+                mock.patch("sys.argv", ["run_proof.py", *arguments]):
+            ended = run_proof.main()
+        if ended != status or not printed.getvalue().startswith(part):
+            yield f"without spin, {arguments}: status {ended}, {printed.getvalue()!r}"
+
+
 def main():
-    wrong = list(check_printed())
+    wrong = list(check_printed()) + list(check_without_spin())
     if shutil.which("spin") is not None:
         with tempfile.TemporaryDirectory() as out:
             wrong += check_searches(pathlib.Path(out))
