@@ -64,9 +64,11 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@$(call compile,fuzz,--target fuzz_targets)
 	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
 
-proof: ## the protocol's model searched in full, and its negative controls refuted $(ARGS)
-	@tools/setup.sh proof
-	@python3 -B tools/run_proof.py $(ARGS)
+proof: ## the protocol's model searched in full, then the explorer; both with their negative controls
+	@tools/setup.sh build proof
+	@$(call configure,cpu,$(tests_if_new))
+	@$(call compile,cpu,--target moetail_explore)
+	@status=0; python3 -B tools/run_proof.py || status=1; $(build_dir)/bin/moetail_explore --all || status=1; exit $$status
 
 # A folder that needs nothing beside it, so that it can be carried to a machine with a GPU and without packages; `carry=FOLDER` names another.
 carry ?= build/carry
