@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace moetail::cuda::abi {
 namespace {
@@ -17,9 +18,11 @@ FakeState& state() {
   return the_state;
 }
 
-/// Counts the call and does it, unless it shall fail.
+/// Counts the call and does it, unless it shall fail. One at a time: kernels are loaded from several threads.
 template <typename Body>
 Result call(const char* symbol, const Body& body) {
+  static std::recursive_mutex mutex;
+  const std::lock_guard lock(mutex);
   ++state().calls[symbol];
   const auto failure = state().failures.find(symbol);
   if (failure != state().failures.end()) return failure->second;

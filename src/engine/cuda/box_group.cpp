@@ -184,18 +184,18 @@ void Box::launch(Kind kind, engine::Stream& stream, const TailCall& call, engine
 
 int Box::warm_up(const TailCall& call) {
   const Stream& on = group_.main();
-  const int launch_ranks = group_.is_replay() ? 1 : view_.ranks();
-  std::vector<Kind> alone = {Kind::take};
-  const bool is_wave = tail_kind(call.mode) == Kind::wave;
-  const bool is_published = is_wave && call.routed.form == Form::published;
-  if (is_wave) alone.push_back(Kind::push);
-  if (is_wave && !is_published) alone.push_back(Kind::publish);
-  if (is_published) kernels_->publish_rows(on);
-  if (call.mode == Mode::front_poll && call.polls_slots && call.routed.form != Form::published)
-    alone.push_back(Kind::fill);
-  kernels_->get(tail_kind(call.mode), call, launch_ranks, on);
-  for (const Kind kind : alone) kernels_->get(kind, call, 1, on);
-  return static_cast<int>(alone.size()) + 1 + (is_published ? 1 : 0);
+  const bool is_published = call.routed.form == Form::published;
+  std::vector<BoxKernels::Wanted> wanted = {{tail_kind(call.mode), group_.is_replay() ? 1 : view_.ranks()},
+                                            {Kind::take, 1}};
+  if (tail_kind(call.mode) == Kind::wave) {
+    wanted.push_back({Kind::push, 1});
+    if (!is_published) wanted.push_back({Kind::publish, 1});
+  }
+  if (call.mode == Mode::front_poll && call.polls_slots && !is_published) wanted.push_back({Kind::fill, 1});
+  kernels_->get_all(wanted, call, on);
+  if (tail_kind(call.mode) != Kind::wave || !is_published) return static_cast<int>(wanted.size());
+  kernels_->publish_rows(on);
+  return static_cast<int>(wanted.size()) + 1;
 }
 
 void Box::prepare_push(const engine::Stream& main, const TailCall& call) {
@@ -271,14 +271,13 @@ std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shap
 void Group::prepare(std::span<const engine::RankTail> tails) {
   check_alike(tails);
   const auto& [box, stream, call] = tails.front();
-  BoxKernels& kernels = box_of(box).kernels();
-  const Stream& on = stream_of(*stream);
-  kernels.get(tail_kind(call.mode), call, static_cast<int>(tails.size()), on);
-  kernels.get(Kind::take, call, 1, on);  // comes next, and is too late to refuse
   const bool is_published = call.routed.form == Form::published;
-  if (tail_kind(call.mode) == Kind::wave && !is_published) kernels.get(Kind::publish, call, 1, on);
-  if (call.mode == Mode::front_poll && !is_published && call.polls_slots)
-    kernels.get(Kind::fill, call, 1, on);
+  // The take comes next, and is too late to refuse.
+  std::vector<BoxKernels::Wanted> wanted = {{tail_kind(call.mode), static_cast<int>(tails.size())},
+                                            {Kind::take, 1}};
+  if (tail_kind(call.mode) == Kind::wave && !is_published) wanted.push_back({Kind::publish, 1});
+  if (call.mode == Mode::front_poll && !is_published && call.polls_slots) wanted.push_back({Kind::fill, 1});
+  box_of(box).kernels().get_all(wanted, call, stream_of(*stream));
 }
 
 void Group::tail(std::span<const engine::RankTail> tails) {

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstring>
+#include <future>
 #include <utility>
+#include <vector>
 
 #include "engine/cuda/planned.hpp"
 
@@ -47,23 +49,29 @@ BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape 
                        const protocol::Shape& shape, int ranks, kernels::PutBy put)
     : store_(std::move(store)), device_(std::move(device)), shape_(shape), ranks_(ranks), put_(put) {}
 
-const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& whole_call,
-                                         int launch_ranks, const Stream& stream) {
+BoxKernels::Key BoxKernels::key_of(kernels::Kind kind, const engine::TailCall& call, int launch_ranks) {
+  return {kind,
+          call.batch,
+          call.mode,
+          call.routed.form,
+          call.routed.weight_type,
+          call.residual != nullptr,
+          call.shares_reduced,
+          call.polls_slots,
+          call.polls_shared,
+          call.early,
+          launch_ranks};
+}
+
+/// What of a call its kernel is compiled for, in this world.
+engine::TailCall BoxKernels::part_of(kernels::Kind kind, const engine::TailCall& whole_call) const {
   engine::TailCall call = relevant_part(kind, whole_call);
   if (ranks_ > 1) call.early = false;  // without dependent launches there is nothing to start early
-  const Key key{kind,
-                call.batch,
-                call.mode,
-                call.routed.form,
-                call.routed.weight_type,
-                call.residual != nullptr,
-                call.shares_reduced,
-                call.polls_slots,
-                call.polls_shared,
-                call.early,
-                launch_ranks};
-  const std::lock_guard lock(mutex_);
-  if (const auto found = ready_.find(key); found != ready_.end()) return found->second;
+  return call;
+}
+
+KernelRequest BoxKernels::request_for(kernels::Kind kind, const engine::TailCall& call,
+                                      int launch_ranks) const {
   kernels::PlanRequest request;
   request.shape = shape_;
   request.kind = kind;
@@ -89,8 +97,41 @@ const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailC
     wanted.budget.max_registers.reset();
     wanted.budget.max_spill_bytes = kLoopbackSpillBytes;
   }
+  return wanted;
+}
+
+const BoxKernels::Ready& BoxKernels::get(kernels::Kind kind, const engine::TailCall& whole_call,
+                                         int launch_ranks, const Stream& stream) {
+  const engine::TailCall call = part_of(kind, whole_call);
+  const Key key = key_of(kind, call, launch_ranks);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = ready_.find(key); found != ready_.end()) return found->second;
+  const KernelRequest wanted = request_for(kind, call, launch_ranks);
   Ready ready{store_->get(wanted, stream), wanted.launch};
   return ready_.emplace(key, std::move(ready)).first->second;
+}
+
+void BoxKernels::get_all(std::span<const Wanted> wanted, const engine::TailCall& whole_call,
+                         const Stream& stream) {
+  std::vector<KernelRequest> missing;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [kind, launch_ranks] : wanted) {
+      const engine::TailCall call = part_of(kind, whole_call);
+      if (ready_.count(key_of(kind, call, launch_ranks)) == 0)
+        missing.push_back(request_for(kind, call, launch_ranks));
+    }
+  }
+  // Each takes seconds of one core where nobody has compiled it before.
+  if (missing.size() > 1 && !stream.is_capturing()) {
+    std::vector<std::future<void>> made;
+    made.reserve(missing.size());
+    for (const KernelRequest& request : missing)
+      made.push_back(std::async(std::launch::async, [this, &request] { store_->warm_up(request); }));
+    for (auto& one : made) one.wait();
+    for (auto& one : made) one.get();
+  }
+  for (const auto& [kind, launch_ranks] : wanted) get(kind, whole_call, launch_ranks, stream);
 }
 
 const BoxKernels::Ready& BoxKernels::publish_rows(const Stream& stream) {

@@ -32,6 +32,13 @@ class BoxKernels {
   const Ready& get(kernels::Kind kind, const engine::TailCall& whole_call, int launch_ranks,
                    const Stream& stream);
 
+  struct Wanted {
+    kernels::Kind kind;
+    int launch_ranks;
+  };
+  /// Makes several kernels of one call ready, those that are missing side by side.
+  void get_all(std::span<const Wanted> wanted, const engine::TailCall& whole_call, const Stream& stream);
+
   /// The kernel that publishes finalized rows of any shape; a launch chooses its grid.
   const Ready& publish_rows(const Stream& stream);
 
@@ -43,6 +50,10 @@ class BoxKernels {
 
  private:
   using Key = std::tuple<kernels::Kind, int, Mode, Form, WeightType, bool, bool, bool, bool, bool, int>;
+
+  static Key key_of(kernels::Kind kind, const engine::TailCall& call, int launch_ranks);
+  engine::TailCall part_of(kernels::Kind kind, const engine::TailCall& whole_call) const;
+  KernelRequest request_for(kernels::Kind kind, const engine::TailCall& call, int launch_ranks) const;
 
   std::shared_ptr<KernelStore> store_;
   kernels::DeviceShape device_;
