@@ -158,6 +158,21 @@ MOETAIL_API moetail_status moetail_fill_shared(const moetail_poll_slots* slots, 
 MOETAIL_API moetail_status moetail_consume_row(const moetail_out_consumer* consumer, int32_t token,
                                                moetail_bf16* row, uint64_t row_count) MOETAIL_NOEXCEPT;
 
+// ---- For kernels of the caller's on a GPU (moetail/device/*.cuh) ----
+
+/// What a kernel takes by value as moetail::PublishTargets, moetail::PollSlots or moetail::OutConsumer, as bytes at `argument`. `size`: how
+/// many there are room for, which becomes the struct's size; with `argument` NULL only that.
+MOETAIL_API moetail_status moetail_publish_argument(const moetail_publish_targets* targets, void* argument,
+                                                    uint64_t* size) MOETAIL_NOEXCEPT;
+MOETAIL_API moetail_status moetail_poll_argument(const moetail_poll_slots* slots, void* argument,
+                                                 uint64_t* size) MOETAIL_NOEXCEPT;
+MOETAIL_API moetail_status moetail_consumer_argument(const moetail_out_consumer* consumer, void* argument,
+                                                     uint64_t* size) MOETAIL_NOEXCEPT;
+/// The headers that such kernels include, for a compiler that is given them in memory: header `index`, from 0 on, its name and text, which
+/// stay valid. Past the last one both become NULL.
+MOETAIL_API moetail_status moetail_device_header(uint64_t index, const char** name,
+                                                 const char** text) MOETAIL_NOEXCEPT;
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

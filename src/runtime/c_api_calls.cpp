@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C door: tails, calls, and what a caller's own producers and consumers call on a stream.
+#include <cstring>
+#include <type_traits>
+
 #include "runtime/c_api_convert.hpp"
 #include "runtime/c_api_handles.hpp"
 #include "runtime/impl.hpp"
@@ -75,6 +78,18 @@ OutConsumer consumer_of(const moetail_out_consumer* given) {
   const TailBox::Impl& box = *body_of("box", consumer.box).box.impl();
   runtime::check_batch(box.shape, consumer.batch);
   return {box.box->view(), box.box.get(), consumer.batch, consumer.call, box.box->link()};
+}
+
+/// A kernel's argument of the type `Argument`, as bytes.
+template <class Argument>
+void give_argument(const Argument& value, void* argument, std::uint64_t* size) {
+  static_assert(std::is_trivially_copyable_v<Argument>);
+  check_out("size", size);
+  const std::uint64_t room = *size;
+  *size = sizeof value;
+  if (argument == nullptr) return;
+  if (room < sizeof value) base::bad_argument("size", room, fmt::format("at least {} bytes", sizeof value));
+  std::memcpy(argument, &value, sizeof value);
 }
 
 }  // namespace
@@ -209,5 +224,31 @@ moetail_status moetail_consume_row(const moetail_out_consumer* consumer, int32_t
     const auto record = static_cast<const moetail::engine::Box*>(from.engine)->fault();
     base::fail(moetail::Code::fault, "{}",
                record ? moetail::FaultReport{*record}.text() : "fault: the box is poisoned");
+  });
+}
+
+moetail_status moetail_publish_argument(const moetail_publish_targets* targets, void* argument,
+                                        uint64_t* size) noexcept {
+  return c_api::guarded([&] { c_api::give_argument(c_api::targets_of(targets), argument, size); });
+}
+
+moetail_status moetail_poll_argument(const moetail_poll_slots* slots, void* argument,
+                                     uint64_t* size) noexcept {
+  return c_api::guarded([&] { c_api::give_argument(c_api::slots_of(slots), argument, size); });
+}
+
+moetail_status moetail_consumer_argument(const moetail_out_consumer* consumer, void* argument,
+                                         uint64_t* size) noexcept {
+  return c_api::guarded([&] { c_api::give_argument(c_api::consumer_of(consumer), argument, size); });
+}
+
+moetail_status moetail_device_header(uint64_t index, const char** name, const char** text) noexcept {
+  return c_api::guarded([&] {
+    c_api::check_out("name", name);
+    c_api::check_out("text", text);
+    static const std::vector<moetail::DeviceHeader> headers = moetail::device_headers();
+    const bool is_there = index < headers.size();
+    *name = is_there ? headers[index].name : nullptr;
+    *text = is_there ? headers[index].text : nullptr;
   });
 }
