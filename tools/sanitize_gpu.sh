@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The GPU program's small cases under the tools of compute-sanitizer. Each access is slowed down, so waits get a deadline that no healthy
-# one meets; the cases whose point is a deadline set their own. Logs go to $OUT, or into the folder.
-# Usage: tools/sanitize_gpu.sh FOLDER [TOOL...]
+# The GPU program's small cases under the tools of compute-sanitizer, each after it has found the error that is planted for it. Each access is
+# slowed down, so waits get a deadline that no healthy one meets; the cases whose point is a deadline set their own. Logs go to $OUT, or into
+# the folder.
+# Usage: tools/sanitize_gpu.sh FOLDER [TOOL...]      CASES: which cases, small by default
 set -eu
 folder=$1
 shift
@@ -20,16 +21,34 @@ if [ -z "$sanitizer" ]; then
   echo "0 passed, 0 failed, $# skipped"
   exit 0
 fi
+
+# run TOOL LOG CASE...: the program under a tool; the exit status is found_status where it found something.
+found_status=9
+run() {
+  tool=$1 log=$2
+  shift 2
+  timeout --signal=KILL 240 "$sanitizer" --tool "$tool" --error-exitcode $found_status "$folder/gpu_test" "$@" >"$log" 2>&1
+}
 passed=0 failed=0
+count() { # NAME STATUS EXPECTED LOG
+  if [ "$2" -eq "$3" ]; then passed=$((passed + 1)); else
+    failed=$((failed + 1))
+    echo "FAIL $1: exit status $2, expected $3 (log: $4)"
+  fi
+}
 for tool in "$@"; do
-  log=$out/sanitize-$tool.log
+  planted=$out/sanitize-$tool-planted.log log=$out/sanitize-$tool.log
   begin=$(date +%s)
   status=0
-  timeout --signal=KILL 240 "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/gpu_test" ${CASES:-small} deadline=100 -lineinfo \
-    >"$log" 2>&1 || status=$?
+  run "$tool" "$planted" "planted.$tool" || status=$?
+  count "$tool, the planted error" "$status" $found_status "$planted"
+  status=0
+  # shellcheck disable=SC2086
+  run "$tool" "$log" ${CASES:-small} deadline=100 -lineinfo || status=$?
+  count "$tool" "$status" 0 "$log"
+  grep -hE "ERROR SUMMARY|RACECHECK SUMMARY" "$planted" | sed "s/^/$tool, planted: /"
   grep -E "ERROR SUMMARY|RACECHECK SUMMARY|passed, " "$log" | sed "s/^/$tool: /"
-  echo "$tool: exit status $status, $(($(date +%s) - begin)) s (log: $log)"
-  if [ "$status" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  echo "$tool: $(($(date +%s) - begin)) s (log: $log)"
 done
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -203,6 +203,8 @@ std::vector<Case> user_cases();
 std::vector<Case> capture_cases();
 std::vector<Case> early_cases();
 std::vector<Case> small_cases();
+/// Cases that are run by their full names alone.
+std::vector<Case> planted_cases();
 /// Prints the table of replay timings; false where a check failed.
 bool run_bench(Gpu& gpu, const std::vector<std::string>& words);
 
