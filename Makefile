@@ -68,7 +68,7 @@ proof: ## the protocol's model searched in full, then the explorer; both with th
 	@tools/setup.sh build proof
 	@$(call configure,cpu,$(tests_if_new))
 	@$(call compile,cpu,--target moetail_explore)
-	@status=0; python3 -B tools/run_proof.py || status=1; $(build_dir)/bin/moetail_explore --all || status=1; exit $$status
+	@status=0; python3 -B tools/run_proof.py || status=1; $(build_dir)/bin/moetail_explore --all >$(build_dir)/explore.jsonl || status=1; exit $$status
 
 # A folder that needs nothing beside it, so that it can be carried to a machine with a GPU and without packages; `carry=FOLDER` names another.
 carry ?= build/carry
