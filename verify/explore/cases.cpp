@@ -113,8 +113,6 @@ std::vector<Case> properties() {
   add_large("publish_side.gpu.three_ranks", calls_of(kPublishSide, Order::gpu), 3, 2, 4);
   add_large("twoshot_side.gpu.three_ranks", calls_of(kTwoshotSide, Order::gpu), 3, 2, 4);
   add_large("front.cpu.three_ranks", calls_of(kFront, Order::cpu), 3, 2, 4);
-  add_large("mixed.gpu.four_ranks", mixed_modes(Order::gpu), 4, 2, 3);
-  add_large("front.gpu.three_blocks", calls_of(kFront, Order::gpu), 2, 3, 3);
   return cases;
 }
 
