@@ -59,8 +59,12 @@ void check_mismatch(Harness& harness, HeaderField field, std::uint64_t others, s
     EXPECT_EQ(record.peer == 2 || record.rank == 2, true) << "both ranks are named";
     EXPECT_EQ(record.expected, rank == 2 ? odd_one : others);
     EXPECT_EQ(record.seen, rank == 2 ? others : odd_one);
+    const auto value = [&](std::uint64_t seen) {
+      return field == HeaderField::mode ? std::string(protocol::mode_name(static_cast<Mode>(seen)))
+                                        : std::to_string(seen);
+    };
     EXPECT_NE(report->text().find(fmt::format("ranks {} and {} disagree: {} is {} here and {} there", rank,
-                                              record.peer, name, record.expected, record.seen)),
+                                              record.peer, name, value(record.expected), value(record.seen))),
               std::string::npos);
   }
   EXPECT_GT(first_hand, 0);

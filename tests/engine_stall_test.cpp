@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tests/expect_error.hpp"
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
 #include "tests/variants.hpp"
@@ -77,6 +78,20 @@ TEST_P(EngineStall, ARankDelayedAtAnySite) {
       epoch += 3;
     }
   }
+}
+
+// The control of the case above: the same hook at the same kind of site, but for longer than the deadline.
+TEST_P(EngineStall, ARankDelayedBeyondTheDeadlineIsAFault) {
+  constexpr auto kDeadline = 500ms;
+  HarnessOptions impatient = options();
+  impatient.world.deadline = impatient.world.first_deadline = kDeadline;
+  Harness harness(small_shape(2), impatient);
+  Stall stall({Site::header_publish, 1}, 3 * kDeadline);
+  harness.set_hooks(&stall);
+  harness.enqueue(GetParam().batch, harness.make_inputs(GetParam().batch, call()), call());
+  expect_error(Code::fault, {"header_poll", "waited for rank 1"}, [&] { harness.world().synchronize(); });
+  EXPECT_EQ(stall.stalls(), 1);
+  harness.set_hooks(nullptr);
 }
 
 TEST_P(EngineStall, OneClusterDelayedAtAnySite) {

@@ -56,6 +56,12 @@ TEST(RuntimeFaultText, OtherKinds) {
             "fault at header_poll: rank 3, layer 17, call 41 (slot 1): ranks 3 and 5 disagree: batch is 4 "
             "here and 6 "
             "there");
+  record.field = HeaderField::mode;
+  record.expected = static_cast<int>(Mode::front);
+  record.seen = static_cast<int>(Mode::publish);
+  EXPECT_NE(FaultReport{record}.text().find("mode is front here and publish there"), std::string::npos);
+  record.seen = 99;  // a mailbox holds what a peer wrote
+  EXPECT_NE(FaultReport{record}.text().find("mode is front here and 99 there"), std::string::npos);
   record = record_of(FaultKind::map_index, Site::latent_publish);
   record.token = 1;
   record.k = 9;

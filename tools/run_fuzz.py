@@ -11,12 +11,40 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+MAX_BYTES = 1 << 16  # of an input: room for a header with many tensors, and small enough to run thousands of times a second
+
+
+def command_of(source, program, found, seconds):
+    """libFuzzer's command line for one target: its corpus and, where there is one, its dictionary NAME.dict."""
+    name = source.stem.removesuffix("_fuzz")
+    command = [str(program), f"-max_total_time={seconds}", f"-max_len={MAX_BYTES}", "-rss_limit_mb=2048", "-timeout=10",
+               "-print_final_stats=1", f"-artifact_prefix={found}/"]
+    dictionary = source.with_name(f"{name}.dict")
+    command += [f"-dict={dictionary}"] if dictionary.exists() else []
+    return command + [str(found), str(source.parent / "corpus" / name)]
+
+
+def self_test():
+    """Every dictionary of the tree reaches its target, and a target without one asks for none."""
+    fuzz = ROOT / "tests" / "fuzz"
+    named = {word for source in fuzz.glob("*_fuzz.cpp") for word in command_of(source, "p", "found", 1) if "-dict=" in word}
+    expected = {f"-dict={path}" for path in fuzz.glob("*.dict")}
+    without = [word for word in command_of(fuzz / "no_such_fuzz.cpp", "p", "found", 1) if "-dict=" in word]
+    largest = max(path.stat().st_size for path in (fuzz / "corpus").rglob("*") if path.is_file())
+    if not expected or named != expected or without or largest > MAX_BYTES:
+        print(f"dictionaries named {named}, in the tree {expected}; without one {without}; largest seed {largest} bytes")
+        return 1
+    print(f"run_fuzz: {len(expected)} dictionaries reach their targets")
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    parser.add_argument("--self-test", action="store_true")
     args = parser.parse_args()
+    if args.self_test:
+        return self_test()
     build = ROOT / "build" / "fuzz"
     targets = sorted((ROOT / "tests" / "fuzz").glob("*_fuzz.cpp"))
     failed = []
@@ -25,9 +53,8 @@ def main():
         found = build / "found" / name
         found.mkdir(parents=True, exist_ok=True)
         print(f"== {source.stem}, {args.seconds} s", flush=True)
-        done = subprocess.run([build / "bin" / source.stem, f"-max_total_time={args.seconds}", "-rss_limit_mb=2048",
-                               "-timeout=10", "-print_final_stats=1", f"-artifact_prefix={found}/", str(found),
-                               str(source.parent / "corpus" / name)], stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(command_of(source, build / "bin" / source.stem, found, args.seconds),
+                              stdin=subprocess.DEVNULL, check=False)
         failed += [source.stem] if done.returncode != 0 else []
     print(f"fuzz: {len(targets)} targets" + (f", failed: {', '.join(failed)}" if failed else ", none failed"))
     return 1 if failed or not targets else 0

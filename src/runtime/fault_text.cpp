@@ -2,6 +2,16 @@
 #include "moetail/moetail.hpp"
 
 namespace moetail {
+namespace {
+
+/// A header field's value as people know it: a mode by its name.
+std::string header_value(protocol::HeaderField field, std::uint64_t value) {
+  if (field == protocol::HeaderField::mode && value <= static_cast<std::uint64_t>(Mode::twoshot))
+    return protocol::mode_name(static_cast<Mode>(value));
+  return std::to_string(value);
+}
+
+}  // namespace
 
 std::string FaultReport::text() const {
   using protocol::FaultKind;
@@ -24,8 +34,8 @@ std::string FaultReport::text() const {
       return fmt::format("fault at {}: {}: aborted by the host", site_name(r.site), where);
     case FaultKind::header_mismatch:
       return fmt::format("fault at {}: {}: ranks {} and {} disagree: {} is {} here and {} there",
-                         site_name(r.site), where, r.rank, r.peer, header_field_name(r.field), r.expected,
-                         r.seen);
+                         site_name(r.site), where, r.rank, r.peer, header_field_name(r.field),
+                         header_value(r.field, r.expected), header_value(r.field, r.seen));
     case FaultKind::map_index:
       return fmt::format(
           "fault at {}: {}: map[token {}, k {}] = {}: accepted is below P = {} (negative: a dropped route)",

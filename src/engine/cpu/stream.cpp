@@ -4,7 +4,10 @@
 #include <pthread.h>
 
 #include <future>
+#include <system_error>
 #include <utility>
+
+#include "base/error.hpp"
 
 namespace moetail::cpu {
 
@@ -71,11 +74,24 @@ void StreamThread::serve() {
 }
 
 Team::Team(int clusters) {
-  for (int cluster = 1; cluster < clusters; ++cluster)
-    threads_.emplace_back([this, cluster] { serve(cluster); });
+  threads_.reserve(static_cast<std::size_t>(clusters) - 1);
+  try {
+    for (int cluster = 1; cluster < clusters; ++cluster)
+      threads_.emplace_back([this, cluster] { serve(cluster); });
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_.size() + 1;
+    end();
+    base::fail(Code::resource,
+               "threads of one rank = {}: the system gave {} ({}): accepted is fewer threads in all",
+               clusters, started, error.what());
+  }
 }
 
 Team::~Team() {
+  end();
+}
+
+void Team::end() {
   ending_.store(true, std::memory_order_release);
   launches_.fetch_add(1, std::memory_order_acq_rel);
   launches_.notify_all();

@@ -51,6 +51,7 @@ class StreamThread {
 /// Threads that run the clusters of a launch: cluster 0 on the calling thread, the others on threads of the team.
 class Team {
  public:
+  /// Throws Error(Code::resource) that says how many threads there are when one cannot be started; those already started have ended then.
   explicit Team(int clusters);
   ~Team();
   Team(const Team&) = delete;
@@ -63,6 +64,7 @@ class Team {
 
  private:
   void serve(int cluster);
+  void end();
 
   std::vector<std::thread> threads_;
   const std::function<void(int)>* work_ = nullptr;
