@@ -14,7 +14,7 @@ namespace {
 
 using protocol::f32_from_bf16;
 
-constexpr std::uint32_t kUntouched = 0x41424344;
+constexpr std::uint32_t kNotWritten = 0x41424344;
 
 struct Case {
   int latent = 8;
@@ -46,13 +46,13 @@ std::vector<float> run(const Arith& arith, const Case& c, Touch touch = Touch::e
   const GuardedArray<Bf16> weights(c.weights, touch);
   const GuardedArray<Bf16> operand(c.operand, touch);
   const std::vector<float> untouched(c.at(c.num_tokens - 1, c.num_rows),
-                                     protocol::float_from_bits(kUntouched));
+                                     protocol::float_from_bits(kNotWritten));
   GuardedArray<float> dot(
       untouched, touch == Touch::end ? GuardedArray<float>::Touch::end : GuardedArray<float>::Touch::begin);
   arith.dot(weights.data(), operand.data(), c.latent, c.num_rows, c.num_tokens, dot.data(), c.dot_pitch);
   for (std::size_t i = 0; i < dot.size(); ++i) {
     if (i % static_cast<std::size_t>(c.dot_pitch) < static_cast<std::size_t>(c.num_rows)) continue;
-    EXPECT_EQ(protocol::bits_from_float(dot[i]), kUntouched) << "written beside the output at " << i;
+    EXPECT_EQ(protocol::bits_from_float(dot[i]), kNotWritten) << "written beside the output at " << i;
   }
   return {dot.data(), dot.data() + dot.size()};
 }
@@ -91,14 +91,14 @@ TEST(ArithGuard,
 
 // --- the stated orders -------------------------------------------------------------------------------------------
 
-enum class Order { portable, avx512_bf16, amx_bf16, in_sequence };
+enum class DotOrder { portable, avx512_bf16, amx_bf16, in_sequence };
 
-float model_dot(const Bf16* w, const Bf16* x, int latent, Order order) {
+float model_dot(const Bf16* w, const Bf16* x, int latent, DotOrder order) {
   const auto product_add = [&](int i, float sum) {
     return i < latent ? std::fmaf(f32_from_bf16(w[i]), f32_from_bf16(x[i]), sum) : sum;
   };
   float sum = 0;
-  if (order == Order::in_sequence) {
+  if (order == DotOrder::in_sequence) {
     for (int i = 0; i < latent; ++i) sum = product_add(i, sum);
     return sum;
   }
@@ -108,14 +108,14 @@ float model_dot(const Bf16* w, const Bf16* x, int latent, Order order) {
     float odd = 0;
     for (int i = 0; i < 16; ++i) {
       const int first = step + 2 * i;
-      if (order == Order::portable) lane[i] = product_add(first + 1, product_add(first, lane[i]));
-      if (order == Order::avx512_bf16) lane[i] = product_add(first, product_add(first + 1, lane[i]));
+      if (order == DotOrder::portable) lane[i] = product_add(first + 1, product_add(first, lane[i]));
+      if (order == DotOrder::avx512_bf16) lane[i] = product_add(first, product_add(first + 1, lane[i]));
       even = product_add(first, even);
       odd = product_add(first + 1, odd);
     }
     sum += even + odd;
   }
-  if (order == Order::amx_bf16) return sum;
+  if (order == DotOrder::amx_bf16) return sum;
   for (int half = 8; half > 0; half /= 2) {
     for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
   }
@@ -124,8 +124,10 @@ float model_dot(const Bf16* w, const Bf16* x, int latent, Order order) {
 
 class ArithDot : public ArithTest {
  protected:
-  Order order() const {
-    return is("amx_bf16") ? Order::amx_bf16 : is("avx512_bf16") ? Order::avx512_bf16 : Order::portable;
+  DotOrder order() const {
+    return is("amx_bf16")      ? DotOrder::amx_bf16
+           : is("avx512_bf16") ? DotOrder::avx512_bf16
+                               : DotOrder::portable;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, ArithDot, testing::ValuesIn(runnable_arith_targets()), target_name);
@@ -154,7 +156,7 @@ TEST_P(ArithDot, AnotherOrderWouldShow) {
   int differs = 0;
   for (int row = 0; row < c.num_rows; ++row) {
     differs += bits_of(dot[c.at(0, row)]) !=
-               bits_of(model_dot(c.weight_row(row), c.token(0), 3584, Order::in_sequence));
+               bits_of(model_dot(c.weight_row(row), c.token(0), 3584, DotOrder::in_sequence));
   }
   EXPECT_GT(differs, 16);
 }
@@ -270,13 +272,13 @@ TEST_P(ArithDot, PaddingNeverMakesANan) {
       std::fill(c.weights.begin(), c.weights.end(), kInf);
       std::fill(c.operand.begin(), c.operand.end(), kOne);
       for (const float value : run(arith(), c)) {
-        if (protocol::bits_from_float(value) == kUntouched) continue;
+        if (protocol::bits_from_float(value) == kNotWritten) continue;
         ASSERT_EQ(value, f32_from_bf16(kInf));
       }
       std::fill(c.weights.begin(), c.weights.end(), kOne);
       std::fill(c.operand.begin(), c.operand.end(), kMinusInf);
       for (const float value : run(arith(), c)) {
-        if (protocol::bits_from_float(value) == kUntouched) continue;
+        if (protocol::bits_from_float(value) == kNotWritten) continue;
         ASSERT_EQ(value, f32_from_bf16(kMinusInf));
       }
     }
@@ -312,7 +314,7 @@ TEST_P(ArithDot, ManySpecialValuesAgreeInKindWithFp32) {
   int kinds[3] = {};
   for (int row = 0; row < c.num_rows; ++row) {
     for (int token = 0; token < c.num_tokens; ++token) {
-      const float want = model_dot(c.weight_row(row), c.token(token), c.latent, Order::in_sequence);
+      const float want = model_dot(c.weight_row(row), c.token(token), c.latent, DotOrder::in_sequence);
       const float got = dot[c.at(token, row)];
       if (std::isfinite(want)) {
         EXPECT_TRUE(std::isfinite(got));

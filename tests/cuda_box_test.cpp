@@ -16,7 +16,7 @@ using cuda::BoxMemory;
 using protocol::Control;
 using protocol::Region;
 
-protocol::Shape small_shape() {
+protocol::Shape box_shape() {
   protocol::Shape shape;
   shape.ranks = 2;
   shape.hidden = 64;
@@ -30,7 +30,7 @@ protocol::Shape small_shape() {
 class CudaBox : public FakeCudaTest {
  protected:
   ~CudaBox() override { expect_nothing_lives(); }
-  protocol::Layout layout = protocol::make_layout(small_shape());
+  protocol::Layout layout = protocol::make_layout(box_shape());
 };
 
 TEST_F(CudaBox, IsOneAllocationOnEachSide) {

@@ -18,7 +18,7 @@ using protocol::Site;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kDeadline = 200ms;
+constexpr auto kDeathDeadline = 200ms;
 // Where the deadly call still has to be completed by ranks that live, on a machine that may be busy.
 constexpr auto kLongDeadline = 350ms;
 
@@ -67,7 +67,7 @@ class EngineDeath : public ::testing::TestWithParam<Variant> {
   static HarnessOptions options() {
     HarnessOptions options;
     options.policy = kSharePolicy;
-    options.world.deadline = kDeadline;
+    options.world.deadline = kDeathDeadline;
     return options;
   }
   CallOptions call() const {
@@ -88,12 +88,6 @@ std::string fault_text(const std::function<void()>& action) {
   }
   ADD_FAILURE() << "no fault";
   return "";
-}
-
-bool all_nan(const std::vector<Bf16>& rows) {
-  for (Bf16 value : rows)
-    if (value != protocol::kBf16Nan) return false;
-  return true;
 }
 
 /// What the fault records of the survivors must say after rank `dead` died in the call of `epoch` or the one
@@ -136,7 +130,7 @@ TEST_P(EngineDeath, AtAnySiteEndsInANamedFault) {
   for (Site site : GetParam().sites) {
     SCOPED_TRACE(fmt::format("rank {} dies at {}", kDead, protocol::site_name(site)));
     const Consequence expected = consequence(GetParam(), site);
-    const auto deadline = expected.next_call ? kLongDeadline : kDeadline;
+    const auto deadline = expected.next_call ? kLongDeadline : kDeathDeadline;
     for (int rank = 0; rank < 4; ++rank) harness.state(rank).deadline = deadline;
     const auto reference = harness.check(GetParam().batch, call());  // call 1; call 2 is deadly
     Death death({site, kDead, Where::kAny, 1});

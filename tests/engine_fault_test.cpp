@@ -34,12 +34,6 @@ HarnessOptions options_with(std::chrono::milliseconds deadline) {
   return options;
 }
 
-bool all_nan(const std::vector<Bf16>& rows) {
-  for (Bf16 value : rows)
-    if (value != protocol::kBf16Nan) return false;
-  return true;
-}
-
 class EngineFault : public ::testing::TestWithParam<Variant> {};
 INSTANTIATE_TEST_SUITE_P(Modes, EngineFault, ::testing::ValuesIn(variants()), variant_name);
 

@@ -12,8 +12,6 @@ namespace moetail::testing {
 namespace {
 
 constexpr Mode kModes[] = {Mode::front, Mode::front_poll, Mode::publish, Mode::twoshot};
-constexpr Form kForms[] = {Form::expanded, Form::permuted, Form::partial, Form::published};
-
 class EngineGrid : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, EngineGrid, ::testing::Values(1, 2, 4), rank_name);
 // The race detector's price of a publication grows with the number of threads.

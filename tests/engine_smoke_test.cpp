@@ -7,7 +7,7 @@
 namespace moetail::testing {
 namespace {
 
-Shape small_shape(int ranks) {
+Shape smoke_shape(int ranks) {
   Shape shape;
   shape.hidden = 256;
   shape.latent = 128;
@@ -20,7 +20,7 @@ Shape small_shape(int ranks) {
 
 TEST(EngineSmoke, EveryModeAndFormAgreesWithTheOracle) {
   for (int ranks : {1, 2, 4, 8, 16}) {
-    Harness harness(small_shape(ranks));
+    Harness harness(smoke_shape(ranks));
     for (Mode mode : {Mode::front, Mode::front_poll, Mode::publish, Mode::twoshot}) {
       for (Form form : {Form::expanded, Form::permuted, Form::partial, Form::published}) {
         if (form == Form::published && mode == Mode::front) continue;

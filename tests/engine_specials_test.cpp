@@ -16,8 +16,6 @@ namespace {
 
 namespace special = verify::special;
 
-constexpr Form kForms[] = {Form::expanded, Form::permuted, Form::partial, Form::published};
-
 class EngineSpecials : public ::testing::TestWithParam<Variant> {
  protected:
   static HarnessOptions options() {

@@ -20,6 +20,15 @@ namespace moetail::testing {
 
 using Outputs = std::vector<std::vector<Bf16>>;  ///< [rank][B * H]
 
+inline constexpr Form kForms[] = {Form::expanded, Form::permuted, Form::partial, Form::published};
+
+/// What a fault leaves in rows that nobody computed.
+inline bool all_nan(const std::vector<Bf16>& rows) {
+  for (Bf16 value : rows)
+    if (value != protocol::kBf16Nan) return false;
+  return true;
+}
+
 struct HarnessOptions {
   int layers = 1;
   WorldOptions world;

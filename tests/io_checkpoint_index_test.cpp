@@ -14,13 +14,13 @@ using io_testing::TempDir;
 using io_testing::write_file;
 using io_testing::write_tensors;
 
-constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-TensorSpec up_proj(int layer) {
+TensorSpec plain_up_proj(int layer) {
   return {tail_name("", layer, TailTensor::up_proj), Dtype::bf16, {24, 16}};
 }
 
-TensorSpec norm(int layer) {
+TensorSpec plain_norm(int layer) {
   return {tail_name("", layer, TailTensor::norm), Dtype::bf16, {16}};
 }
 
@@ -28,19 +28,19 @@ class CheckpointIndex : public testing::Test {
  protected:
   /// The message of opening the directory with `text` as its index.
   std::string refuse(std::string_view text) {
-    write_file(dir_ / kIndex, text);
+    write_file(dir_ / kIndexFile, text);
     return error_of(Code::file, [&] { Checkpoint::open(dir_.path()); });
   }
 
   static std::string map_to(std::string_view value) {
-    return R"({"weight_map":{")" + up_proj(1).name + R"(":)" + std::string(value) + "}}";
+    return R"({"weight_map":{")" + plain_up_proj(1).name + R"(":)" + std::string(value) + "}}";
   }
 
   TempDir dir_;
 };
 
 TEST_F(CheckpointIndex, RefusesWhatIsNoWeightMap) {
-  expect_parts(refuse("{"), {kIndex, "is not JSON near its byte"});
+  expect_parts(refuse("{"), {kIndexFile, "is not JSON near its byte"});
   expect_parts(refuse("[]"), {"is an array", "a JSON object"});
   expect_parts(refuse("\"x\""), {"is a string", "a JSON object"});
   expect_parts(refuse("7"), {"is 7", "a JSON object"});
@@ -60,8 +60,8 @@ TEST_F(CheckpointIndex, RefusesWhatIsNoWeightMap) {
 }
 
 TEST_F(CheckpointIndex, RefusesAnIndexAboveTheLimit) {
-  write_file(dir_ / kIndex, "{}");
-  std::filesystem::resize_file(dir_ / kIndex, kMaxIndexBytes + 1);  // sparse: takes no room
+  write_file(dir_ / kIndexFile, "{}");
+  std::filesystem::resize_file(dir_ / kIndexFile, kMaxIndexBytes + 1);  // sparse: takes no room
   expect_parts(error_of(Code::file, [&] { Checkpoint::open(dir_.path()); }),
                {"has 1000000001 bytes", "at most 1000000000"});
 }
@@ -78,16 +78,17 @@ TEST_F(CheckpointIndex, RefusesShardsOutsideOfItsDirectory) {
 }
 
 TEST_F(CheckpointIndex, RefusesTheSameTensorTwice) {
-  const std::string entry = "\"" + up_proj(1).name + "\":\"a\"";
+  const std::string entry = "\"" + plain_up_proj(1).name + "\":\"a\"";
   expect_parts(refuse(R"({"weight_map":{)" + entry + "," + entry + "}}"),
                {"routed_expert_up_proj", "occurs twice"});
 }
 
 TEST_F(CheckpointIndex, RefusesATensorThatItsShardLacks) {
-  write_tensors(dir_ / "a.safetensors", {up_proj(1)});
-  const std::string text = R"({"weight_map":{")" + up_proj(1).name + R"(":"a.safetensors",")" + norm(1).name +
-                           R"(":"a.safetensors"}})";
-  expect_parts(refuse(text), {"a.safetensors: the index", kIndex, norm(1).name, "which it does not"});
+  write_tensors(dir_ / "a.safetensors", {plain_up_proj(1)});
+  const std::string text = R"({"weight_map":{")" + plain_up_proj(1).name + R"(":"a.safetensors",")" +
+                           plain_norm(1).name + R"(":"a.safetensors"}})";
+  expect_parts(refuse(text),
+               {"a.safetensors: the index", kIndexFile, plain_norm(1).name, "which it does not"});
 }
 
 TEST_F(CheckpointIndex, RefusesAShardThatIsTruncated) {
@@ -104,11 +105,11 @@ TEST_F(CheckpointIndex, RefusesAShardThatIsTruncated) {
 
 TEST_F(CheckpointIndex, AllowsAnythingElseInTheIndexAndShardsInFolders) {
   std::filesystem::create_directory(dir_ / "parts");
-  write_tensors(dir_ / "parts/a.safetensors", {up_proj(1), norm(1)});
+  write_tensors(dir_ / "parts/a.safetensors", {plain_up_proj(1), plain_norm(1)});
   write_file(
-      dir_ / kIndex,
+      dir_ / kIndexFile,
       R"({"metadata":{"weight_map":[1,{"x":null}],"total_size":2.5},"weight_map":{"other":"not-here",")" +
-          up_proj(1).name + R"(":"parts/a.safetensors",")" + norm(1).name +
+          plain_up_proj(1).name + R"(":"parts/a.safetensors",")" + plain_norm(1).name +
           R"(":"./parts/a.safetensors"},"more":[[true]]})");
   EXPECT_THAT(Checkpoint::open(dir_.path()).layers(), testing::ElementsAre(1));
 }

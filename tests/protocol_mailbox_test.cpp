@@ -15,7 +15,7 @@ using moetail::testing::PlainMemory;
 
 constexpr unsigned char kArmed = 0xFF;
 
-Shape shape_of(int ranks) {
+Shape mailbox_shape(int ranks) {
   Shape shape;
   shape.ranks = ranks;
   shape.hidden = 24 * ranks;
@@ -39,7 +39,7 @@ bool same(const Line& a, const Line& b) {
 
 TEST(ProtocolMailbox, APublishedRunStandsInEveryPeersMailboxAndNowhereElse) {
   constexpr int kRanks = 4, kSlot = 1, kSource = 2, kRow = 3, kFirst = 5;
-  PlainGroup group(shape_of(kRanks), kArmed);
+  PlainGroup group(mailbox_shape(kRanks), kArmed);
   PlainMemory memory;
   const auto lines = numbered_lines(4);
   put_run(memory, group.view(kSource), Region::latent, kSlot, kSource, kRow, kFirst, lines.data(), 4);
@@ -53,7 +53,7 @@ TEST(ProtocolMailbox, APublishedRunStandsInEveryPeersMailboxAndNowhereElse) {
 }
 
 TEST(ProtocolMailbox, ACommonCopyIsWrittenOnce) {
-  PlainGroup group(shape_of(4), kArmed, true);
+  PlainGroup group(mailbox_shape(4), kArmed, true);
   PlainMemory memory;
   const auto lines = numbered_lines(4);
   put_run(memory, group.view(2), Region::latent, 1, 2, 3, 5, lines.data(), 4);
@@ -150,7 +150,7 @@ TEST(ProtocolMailbox, AnEndedWaitRaisesNothingItself) {
 }
 
 TEST(ProtocolMailbox, EqualHeadersPass) {
-  PlainGroup group(shape_of(4), kArmed);
+  PlainGroup group(mailbox_shape(4), kArmed);
   PlainMemory memory;
   for (int rank = 0; rank < 4; ++rank)
     publish_header(memory, group.view(rank), 2, {5, 3, rank == 1 ? 0u : 7u, 1234});
@@ -169,7 +169,7 @@ TEST(ProtocolMailbox, ADifferentHeaderIsAFaultThatNamesTheField) {
        {Case{{6, 3, 7, 1234}, HeaderField::batch, 5, 6}, Case{{5, 4, 7, 1234}, HeaderField::mode, 3, 4},
         Case{{5, 3, 8, 1234}, HeaderField::layer, 7, 8},
         Case{{5, 3, 7, 1235}, HeaderField::shape, 1234, 1235}}) {
-    PlainGroup group(shape_of(4), kArmed);
+    PlainGroup group(mailbox_shape(4), kArmed);
     PlainMemory memory;
     for (int rank = 0; rank < 4; ++rank)
       publish_header(memory, group.view(rank), 0, rank == 2 ? c.theirs : Header{5, 3, 7, 1234});
@@ -184,7 +184,7 @@ TEST(ProtocolMailbox, ADifferentHeaderIsAFaultThatNamesTheField) {
 }
 
 TEST(ProtocolMailbox, HalfAHeaderIsWaitedFor) {
-  PlainGroup group(shape_of(2), kArmed);
+  PlainGroup group(mailbox_shape(2), kArmed);
   PlainMemory memory;
   const Header header{5, 3, 7, 1234};
   publish_header(memory, group.view(0), 1, header);
@@ -198,7 +198,7 @@ TEST(ProtocolMailbox, HalfAHeaderIsWaitedFor) {
 }
 
 TEST(ProtocolMailbox, TheLastClusterAdvancesTheEpochOnce) {
-  PlainGroup group(shape_of(2), 0);
+  PlainGroup group(mailbox_shape(2), 0);
   PlainMemory memory;
   const BoxView view = group.view(1);
   const Record first{3, region_bit(Region::latent)}, second{2, region_bit(Region::recv)};

@@ -17,7 +17,7 @@ using moetail::testing::PlainMemory;
 
 constexpr unsigned char kData = 0x11;
 
-Shape shape_of(int ranks, int capacity = 4) {
+Shape rearm_shape(int ranks, int capacity = 4) {
   Shape shape;
   shape.ranks = ranks;
   shape.hidden = 24 * ranks;
@@ -72,7 +72,7 @@ void check_rearm(const Shape& shape, int rank, u64 epoch, const Record& record, 
 
 TEST(ProtocolRearm, EveryModeEverySlotEveryNumberOfParts) {
   for (int ranks : {1, 2, 4}) {
-    const Shape shape = shape_of(ranks);
+    const Shape shape = rearm_shape(ranks);
     for (Mode mode : {Mode::front, Mode::front_poll, Mode::publish, Mode::twoshot})
       for (bool shares : {false, true})
         for (u64 epoch : {0, 1, 2})
@@ -97,7 +97,7 @@ TEST(ProtocolRearm, ACommonCopyIsRearmedOnce) {
           for (int batch : {1, 4}) {
             const bool polls = mode == Mode::front_poll;
             const Record record{batch, dirtied_regions(mode, mode == Mode::publish, polls, polls)};
-            PlainGroup group(shape_of(ranks), kData, true);
+            PlainGroup group(rearm_shape(ranks), kData, true);
             PlainMemory memory;
             for (int rank = 0; rank < ranks; ++rank)
               for (int part = 0; part < parts; ++part)
@@ -115,7 +115,7 @@ TEST(ProtocolRearm, ACommonCopyIsRearmedOnce) {
 
 // By source: a rank clears its own rows of the common latents and no other's.
 TEST(ProtocolRearm, ARankClearsItsOwnRowsOfTheCommonLatents) {
-  PlainGroup group(shape_of(4), kData, true);
+  PlainGroup group(rearm_shape(4), kData, true);
   PlainMemory memory;
   rearm_previous(memory, group.view(2), 1, {3, region_bit(Region::latent)}, 0, 1);
   auto expected = std::vector<unsigned char>(group.layout().total_bytes, kData);
@@ -126,12 +126,12 @@ TEST(ProtocolRearm, ARankClearsItsOwnRowsOfTheCommonLatents) {
 }
 
 TEST(ProtocolRearm, TheEmptyRecordTouchesNothing) {
-  check_rearm(shape_of(2), 0, 0, Record{}, 1);
-  check_rearm(shape_of(2), 1, 7, unpack_record(0), 3);
+  check_rearm(rearm_shape(2), 0, 0, Record{}, 1);
+  check_rearm(rearm_shape(2), 1, 7, unpack_record(0), 3);
 }
 
 RC_GTEST_PROP(ProtocolRearmProperty, AnyRecordAnyParts, ()) {
-  Shape shape = shape_of(*rc::gen::element(1, 2, 4, 8), *rc::gen::inRange(1, 6));
+  Shape shape = rearm_shape(*rc::gen::element(1, 2, 4, 8), *rc::gen::inRange(1, 6));
   shape.top_k = *rc::gen::inRange(1, 8);
   shape.latent = 8 * *rc::gen::inRange(1, 12);
   Record record;
@@ -164,7 +164,7 @@ RC_GTEST_PROP(ProtocolRearmProperty, PartsAreDisjointAndComplete, ()) {
 
 // The record of the previous call counts, whatever the present one is.
 TEST(ProtocolRearm, ThePreviousCallsRecordIsUsed) {
-  PlainGroup group(shape_of(2), kData);
+  PlainGroup group(rearm_shape(2), kData);
   PlainMemory memory;
   const BoxView view = group.view(0);
   const Record large{4, dirtied_regions(Mode::twoshot, false, false, false)};
@@ -182,7 +182,7 @@ TEST(ProtocolRearm, ThePreviousCallsRecordIsUsed) {
 TEST(ProtocolRearm, ArmingABoxLeavesNothingBut) {
   for (int ranks : {1, 4})
     for (bool has_common : {false, true}) {
-      PlainGroup group(shape_of(ranks), kData, has_common);
+      PlainGroup group(rearm_shape(ranks), kData, has_common);
       PlainMemory memory;
       for (int rank = 0; rank < ranks; ++rank) arm_box(memory, group.view(rank));
       for (int rank = 0; rank < ranks; ++rank) {

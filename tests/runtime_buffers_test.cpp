@@ -14,7 +14,7 @@
 namespace moetail::testing {
 namespace {
 
-constexpr int kBatch = 2;
+constexpr int kBufferBatch = 2;
 constexpr std::size_t kRoutes = 2 * 5;
 constexpr std::size_t kLatent = 80, kHidden = 48;
 
@@ -40,8 +40,8 @@ class RuntimeBuffers : public ::testing::Test {
     options.inputs.form = form;
     options.inputs.weight_type = type;
     options.inputs.residual = true;
-    const auto& inputs = harness_.make_inputs(kBatch, options);
-    auto calls = harness_.prepare(kBatch, inputs, options);
+    const auto& inputs = harness_.make_inputs(kBufferBatch, options);
+    auto calls = harness_.prepare(kBufferBatch, inputs, options);
     const auto before = epoch();
     for (const Wrong& wrong : wrongs) {
       SCOPED_TRACE(wrong.name);
@@ -52,15 +52,15 @@ class RuntimeBuffers : public ::testing::Test {
     }
     const Outputs& outputs = harness_.consume(harness_.world().run(calls), options);
     EXPECT_EQ(epoch(), before + 1);
-    EXPECT_EQ(harness_.judge(kBatch, inputs, options, outputs), "");
+    EXPECT_EQ(harness_.judge(kBufferBatch, inputs, options, outputs), "");
   }
 
   Harness harness_;
 };
 
 const auto kRows = std::to_string(kRoutes * kLatent);
-const auto kPartial = std::to_string(kBatch * kLatent);
-const auto kOutput = std::to_string(kBatch * kHidden);
+const auto kPartial = std::to_string(kBufferBatch * kLatent);
+const auto kOutput = std::to_string(kBufferBatch * kHidden);
 
 TEST_F(RuntimeBuffers, Expanded) {
   try_all(Form::expanded, WeightType::fp32,
@@ -153,8 +153,8 @@ TEST_F(RuntimeBuffers, ResidualInEveryMode) {
 TEST_F(RuntimeBuffers, SharedGivenToRun) {
   CallOptions options;
   options.inputs.form = Form::permuted;
-  const auto& inputs = harness_.make_inputs(kBatch, options);
-  auto calls = harness_.prepare(kBatch, inputs, options);
+  const auto& inputs = harness_.make_inputs(kBufferBatch, options);
+  auto calls = harness_.prepare(kBufferBatch, inputs, options);
   harness_.world().recover(harness_.boxes());  // forgets the push
   for (std::size_t rank = 0; rank < 2; ++rank) calls[rank].call.shared = inputs.arrays[rank].shared;
   const std::vector<Wrong> wrongs = {
@@ -171,21 +171,21 @@ TEST_F(RuntimeBuffers, SharedGivenToRun) {
   }
   const Outputs& outputs = harness_.consume(harness_.world().run(calls), options);
   harness_.world().synchronize();
-  EXPECT_EQ(harness_.judge(kBatch, inputs, options, outputs), "");
+  EXPECT_EQ(harness_.judge(kBufferBatch, inputs, options, outputs), "");
 }
 
 TEST_F(RuntimeBuffers, SharedGivenToPush) {
   CallOptions options;
-  const auto& inputs = harness_.make_inputs(kBatch, options);
+  const auto& inputs = harness_.make_inputs(kBufferBatch, options);
   const std::span<const Bf16> shared = inputs.arrays[1].shared;
   for (Mode mode : {Mode::front, Mode::front_poll, Mode::publish, Mode::twoshot}) {
-    const auto push = [&](std::span<const Bf16> given) { harness_.tail(1).push(given, kBatch, mode); };
+    const auto push = [&](std::span<const Bf16> given) { harness_.tail(1).push(given, kBufferBatch, mode); };
     expect_error(Code::invalid_argument, {"shared: size = 95", kOutput}, [&] { push(shorter(shared)); });
     expect_error(Code::invalid_argument, {"shared: size = 0", kOutput}, [&] { push({}); });
     expect_error(Code::invalid_argument, {"shared = null"}, [&] { push(missing(shared)); });
     expect_error(Code::invalid_argument, {"shared = 0x", "16 bytes"}, [&] { push(one_further(shared)); });
     options.mode = mode;
-    harness_.check(kBatch, options);
+    harness_.check(kBufferBatch, options);
   }
 }
 
@@ -195,39 +195,40 @@ TEST_F(RuntimeBuffers, LongerBuffersAreAccepted) {
     CallOptions options;
     options.mode = mode;
     options.inputs.residual = true;
-    const auto& more = harness_.make_inputs(kBatch + 3, options);
-    const auto& inputs = harness_.make_inputs(kBatch, options);  // the same numbers, fewer of them
+    const auto& more = harness_.make_inputs(kBufferBatch + 3, options);
+    const auto& inputs = harness_.make_inputs(kBufferBatch, options);  // the same numbers, fewer of them
     ASSERT_EQ(more.arrays[1].rows[7], inputs.arrays[1].rows[7]);
     std::vector<RankCall> calls;
     for (int rank = 0; rank < 2; ++rank) {
       const auto& arrays = more.arrays[static_cast<std::size_t>(rank)];
-      harness_.tail(rank).push(arrays.shared, kBatch, mode);
+      harness_.tail(rank).push(arrays.shared, kBufferBatch, mode);
       Call call;
-      call.batch = kBatch;
+      call.batch = kBufferBatch;
       call.mode = mode;
       call.routed = Routed::expanded(arrays.rows, std::span<const float>(arrays.weights_fp32));
       call.residual = more.residual;
       calls.push_back({&harness_.tail(rank), call});
     }
     const auto views = harness_.world().run(calls);
-    Outputs outputs(2, std::vector<Bf16>(kBatch * kHidden + 8, 0xABCD));
+    Outputs outputs(2, std::vector<Bf16>(kBufferBatch * kHidden + 8, 0xABCD));
     for (std::size_t rank = 0; rank < 2; ++rank) harness_.boxes()[rank].take(views[rank], outputs[rank]);
     harness_.world().synchronize();
     for (auto& rows : outputs) {
-      for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(rows[kBatch * kHidden + i], 0xABCD) << "beyond the rows";
-      rows.resize(kBatch * kHidden);
+      for (std::size_t i = 0; i < 8; ++i)
+        EXPECT_EQ(rows[kBufferBatch * kHidden + i], 0xABCD) << "beyond the rows";
+      rows.resize(kBufferBatch * kHidden);
     }
-    EXPECT_EQ(harness_.judge(kBatch, inputs, options, outputs), "");
+    EXPECT_EQ(harness_.judge(kBufferBatch, inputs, options, outputs), "");
   }
 }
 
 TEST_F(RuntimeBuffers, Destination) {
   CallOptions options;
-  const auto& inputs = harness_.make_inputs(kBatch, options);
-  const auto views = harness_.world().run(harness_.prepare(kBatch, inputs, options));
-  std::vector<Bf16> rows(kBatch * kHidden + 8);
+  const auto& inputs = harness_.make_inputs(kBufferBatch, options);
+  const auto views = harness_.world().run(harness_.prepare(kBufferBatch, inputs, options));
+  std::vector<Bf16> rows(kBufferBatch * kHidden + 8);
   const TailBox& box = harness_.boxes()[1];
-  const std::span<Bf16> whole{rows.data(), kBatch * kHidden};
+  const std::span<Bf16> whole{rows.data(), kBufferBatch * kHidden};
   expect_error(Code::invalid_argument, {"destination: size = 95", kOutput},
                [&] { box.take(views[1], whole.first(95)); });
   expect_error(Code::invalid_argument, {"destination: size = 0", kOutput}, [&] { box.take(views[1], {}); });
@@ -240,7 +241,7 @@ TEST_F(RuntimeBuffers, Destination) {
   // The view is untaken still.
   const Outputs& outputs = harness_.consume(views, options);
   harness_.world().synchronize();
-  EXPECT_EQ(harness_.judge(kBatch, inputs, options, outputs), "");
+  EXPECT_EQ(harness_.judge(kBufferBatch, inputs, options, outputs), "");
 }
 
 }  // namespace

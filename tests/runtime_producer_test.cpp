@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kBatch = 3;
+constexpr int kProducerBatch = 3;
 
 class RuntimeProducer : public ::testing::Test {
  protected:
@@ -33,7 +33,7 @@ class RuntimeProducer : public ::testing::Test {
              const std::vector<RankCall>& calls) {
     const Outputs& outputs = harness_.consume(harness_.world().run(calls), options);
     harness_.world().synchronize();
-    EXPECT_EQ(harness_.judge(kBatch, inputs, options, outputs), "");
+    EXPECT_EQ(harness_.judge(kProducerBatch, inputs, options, outputs), "");
   }
 
   Harness harness_;
@@ -44,7 +44,7 @@ TEST_F(RuntimeProducer, WrongTokensRoutesAndRows) {
   const std::vector<Bf16> latent_row(latent() + 8), hidden_row(hidden() + 8);
   std::vector<Bf16> out_row(hidden() + 8);
   const std::span<const Bf16> good{latent_row.data(), latent()}, good_hidden{hidden_row.data(), hidden()};
-  const PublishTargets targets = harness_.tail(0).publish(kBatch);
+  const PublishTargets targets = harness_.tail(0).publish(kProducerBatch);
   for (int token : {-1, 3})
     expect_error(Code::invalid_argument, {fmt::format("token = {}", token), "0 to 2"},
                  [&] { publish_partial(targets, token, good); });
@@ -62,7 +62,7 @@ TEST_F(RuntimeProducer, WrongTokensRoutesAndRows) {
                [&] { publish_partial(nobody, 0, good); });
   harness_.world().recover(harness_.boxes());
 
-  const PollSlots slots = harness_.tail(0).poll_slots(kBatch, Mode::front_poll).value();
+  const PollSlots slots = harness_.tail(0).poll_slots(kProducerBatch, Mode::front_poll).value();
   for (int token : {-1, 3}) {
     const std::vector<std::string> parts = {fmt::format("token = {}", token), "0 to 2"};
     expect_error(Code::invalid_argument, parts, [&] { fill_route(slots, token, 0, good, 1.0f); });
@@ -81,8 +81,8 @@ TEST_F(RuntimeProducer, WrongTokensRoutesAndRows) {
   harness_.world().recover(harness_.boxes());
 
   CallOptions options;
-  const auto& inputs = harness_.make_inputs(kBatch, options);
-  const auto views = harness_.world().run(harness_.prepare(kBatch, inputs, options));
+  const auto& inputs = harness_.make_inputs(kProducerBatch, options);
+  const auto views = harness_.world().run(harness_.prepare(kProducerBatch, inputs, options));
   const OutConsumer consumer = harness_.boxes()[0].consumer(views[0]);
   EXPECT_EQ(consumer.call, 1u);
   harness_.world().main_stream(0).synchronize();
@@ -98,16 +98,16 @@ TEST_F(RuntimeProducer, WrongTokensRoutesAndRows) {
   });
   harness_.world().synchronize();
   harness_.world().recover(harness_.boxes());
-  harness_.check(kBatch, options);
+  harness_.check(kProducerBatch, options);
 }
 
 // An error of a producer in its launch surfaces at the next synchronization of its stream.
 TEST_F(RuntimeProducer, ErrorsInALaunchSurface) {
-  const PublishTargets targets = harness_.tail(1).publish(kBatch);
+  const PublishTargets targets = harness_.tail(1).publish(kProducerBatch);
   harness_.world().main_stream(1).launch([&] { publish_partial(targets, 7, {}); });
   expect_error(Code::invalid_argument, {"token = 7", "0 to 2"}, [&] { harness_.world().synchronize(); });
   harness_.world().recover(harness_.boxes());
-  harness_.check(kBatch, CallOptions{});
+  harness_.check(kProducerBatch, CallOptions{});
 }
 
 // Routes in any order, one by one and late; shared rows too.
@@ -116,17 +116,17 @@ TEST_F(RuntimeProducer, SlotsFilledInAnyOrder) {
   options.mode = Mode::front_poll;
   options.inputs.form = Form::permuted;
   options.inputs.dropped_share = 0.4;
-  const auto reference = harness_.check(kBatch, options);
+  const auto reference = harness_.check(kProducerBatch, options);
   for (int round = 0; round < 4; ++round) {
-    const auto& inputs = harness_.make_inputs(kBatch, options);
+    const auto& inputs = harness_.make_inputs(kProducerBatch, options);
     std::vector<RankCall> calls;
     for (int rank = 0; rank < 2; ++rank) {
-      const PollSlots slots = harness_.tail(rank).poll_slots(kBatch).value();
+      const PollSlots slots = harness_.tail(rank).poll_slots(kProducerBatch).value();
       Stream producer = harness_.world().side_stream(rank);
       producer.join(harness_.world().main_stream(rank));
       producer.launch([&, slots, rank, round] {
         const auto& input = inputs.ranks[static_cast<std::size_t>(rank)];
-        const int top_k = harness_.shape().top_k, routes = kBatch * top_k;
+        const int top_k = harness_.shape().top_k, routes = kProducerBatch * top_k;
         for (int i = 0; i < routes; ++i) {
           const int route = (i * 7 + round) % routes;  // 7 and 15 have no common factor
           const int token = route / top_k, k = route % top_k;
@@ -142,7 +142,7 @@ TEST_F(RuntimeProducer, SlotsFilledInAnyOrder) {
         }
       });
       Call call;
-      call.batch = kBatch;
+      call.batch = kProducerBatch;
       call.routed = Routed::published();
       calls.push_back({&harness_.tail(rank), call});
     }
@@ -161,17 +161,17 @@ TEST_F(RuntimeProducer, HalfOfTheInputPolled) {
   for (int round = 0; round < 5; ++round) {
     SCOPED_TRACE(round);
     options.seed = static_cast<std::uint64_t>(round + 1);
-    const auto& inputs = harness_.make_inputs(kBatch, options);
+    const auto& inputs = harness_.make_inputs(kProducerBatch, options);
     std::vector<RankCall> calls;
     for (int rank = 0; rank < 2; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
-      const PollSlots slots = harness_.tail(rank).poll_slots(kBatch).value();
+      const PollSlots slots = harness_.tail(rank).poll_slots(kProducerBatch).value();
       harness_.world().main_stream(rank).launch([&inputs, slots, r, this] {
-        for (int token = 0; token < kBatch; ++token)
+        for (int token = 0; token < kProducerBatch; ++token)
           fill_shared(slots, token, row_of(inputs.arrays[r].shared, token, hidden()));
       });
       Call call;
-      call.batch = kBatch;
+      call.batch = kProducerBatch;
       call.routed = Routed::finalized(inputs.arrays[r].partial);
       calls.push_back({&harness_.tail(rank), call});
     }
@@ -179,19 +179,19 @@ TEST_F(RuntimeProducer, HalfOfTheInputPolled) {
 
     CallOptions polled = options;
     polled.inputs.form = Form::expanded;
-    const auto& routed = harness_.make_inputs(kBatch, polled);
+    const auto& routed = harness_.make_inputs(kProducerBatch, polled);
     calls.clear();
     for (int rank = 0; rank < 2; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
-      harness_.tail(rank).push(routed.arrays[r].shared, kBatch, Mode::front_poll);
-      const PollSlots slots = harness_.tail(rank).poll_slots(kBatch).value();
+      harness_.tail(rank).push(routed.arrays[r].shared, kProducerBatch, Mode::front_poll);
+      const PollSlots slots = harness_.tail(rank).poll_slots(kProducerBatch).value();
       harness_.world().main_stream(rank).launch([&routed, slots, r, this] {
-        for (int route = 0; route < kBatch * 5; ++route)
+        for (int route = 0; route < kProducerBatch * 5; ++route)
           fill_route(slots, route / 5, route % 5, row_of(routed.arrays[r].rows, route, latent()),
                      routed.arrays[r].weights_fp32[static_cast<std::size_t>(route)]);
       });
       Call call;
-      call.batch = kBatch;
+      call.batch = kProducerBatch;
       calls.push_back({&harness_.tail(rank), call});
     }
     judge(routed, polled, calls);
@@ -205,7 +205,7 @@ TEST_F(RuntimeProducer, PushIsRememberedInFrontMode) {
       CallOptions options;
       options.mode = mode;
       options.side_push = side;
-      harness_.check(kBatch, options);
+      harness_.check(kProducerBatch, options);
     }
 }
 
@@ -218,33 +218,33 @@ TEST_F(RuntimeProducer, TheFirstToAskFixesTheMode) {
   for (bool slots_first : {false, true}) {
     SiteLog log;
     harness_.set_hooks(&log);
-    const auto& inputs = harness_.make_inputs(kBatch, options);
+    const auto& inputs = harness_.make_inputs(kProducerBatch, options);
     std::vector<RankCall> calls;
     for (int rank = 0; rank < 2; ++rank) {
       if (slots_first)
-        EXPECT_TRUE(harness_.tail(rank).poll_slots(kBatch));
+        EXPECT_TRUE(harness_.tail(rank).poll_slots(kProducerBatch));
       else
-        EXPECT_FALSE(harness_.tail(rank).publish(kBatch).twoshot);
-      calls.push_back(harness_.prepare_rank(rank, kBatch, inputs, options));
+        EXPECT_FALSE(harness_.tail(rank).publish(kProducerBatch).twoshot);
+      calls.push_back(harness_.prepare_rank(rank, kProducerBatch, inputs, options));
     }
     const OutView view = [&] {
       const auto views = harness_.world().run(calls);
       const Outputs& outputs = harness_.consume(views, options);
       harness_.world().synchronize();
-      EXPECT_EQ(harness_.judge(kBatch, inputs, options, outputs), "");
+      EXPECT_EQ(harness_.judge(kProducerBatch, inputs, options, outputs), "");
       return views[0];
     }();
-    EXPECT_EQ(view.batch, kBatch);
+    EXPECT_EQ(view.batch, kProducerBatch);
     const auto record =
         protocol::unpack_record(*harness_.state(0).view.control(protocol::record_word(view.call - 1)));
-    EXPECT_EQ(record.batch, kBatch);
+    EXPECT_EQ(record.batch, kProducerBatch);
     harness_.set_hooks(nullptr);
     // The header of the call, in the mailbox of its slot, says what ran.
     const auto* word = harness_.state(0).view.mine<protocol::u32>(protocol::Region::header,
                                                                   protocol::slot_of(view.call - 1), 1, 0);
     const auto header = protocol::unpack_header(static_cast<protocol::u64>(word[1]) << 32 | word[0]);
     EXPECT_EQ(header.mode, static_cast<unsigned>(slots_first ? Mode::front_poll : Mode::publish));
-    EXPECT_EQ(header.batch, static_cast<unsigned>(kBatch));
+    EXPECT_EQ(header.batch, static_cast<unsigned>(kProducerBatch));
     EXPECT_EQ(header.layer, 1u);
   }
 }
@@ -259,21 +259,22 @@ TEST_F(RuntimeProducer, TargetsMayBeKept) {
     std::vector<PublishTargets> targets;
     for (int round = 0; round < 5; ++round) {
       options.seed = static_cast<std::uint64_t>(round + 1);
-      const auto& inputs = harness_.make_inputs(kBatch, options);
-      const auto problem = verify::make_problem(harness_.shape(), kBatch, false, inputs, harness_.weights());
+      const auto& inputs = harness_.make_inputs(kProducerBatch, options);
+      const auto problem =
+          verify::make_problem(harness_.shape(), kProducerBatch, false, inputs, harness_.weights());
       std::vector<std::vector<Bf16>> partials;
       std::vector<RankCall> calls;
       for (int rank = 0; rank < 2; ++rank) partials.push_back(verify::exact_partial(problem, rank));
       for (int rank = 0; rank < 2; ++rank) {
         const auto r = static_cast<std::size_t>(rank);
-        harness_.tail(rank).push(inputs.arrays[r].shared, kBatch, mode);
-        if (round == 0) targets.push_back(harness_.tail(rank).publish(kBatch, mode));
+        harness_.tail(rank).push(inputs.arrays[r].shared, kProducerBatch, mode);
+        if (round == 0) targets.push_back(harness_.tail(rank).publish(kProducerBatch, mode));
         harness_.world().main_stream(rank).launch([&partials, target = targets[r], r, this] {
-          for (int token = kBatch - 1; token >= 0; --token)
+          for (int token = kProducerBatch - 1; token >= 0; --token)
             publish_partial(target, token, row_of(partials[r], token, latent()));
         });
         Call call;
-        call.batch = kBatch;
+        call.batch = kProducerBatch;
         calls.push_back({&harness_.tail(rank), call});
       }
       judge(inputs, options, calls);

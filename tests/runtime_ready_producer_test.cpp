@@ -10,21 +10,21 @@
 namespace moetail::testing {
 namespace {
 
-constexpr int kBatch = 3;
+constexpr int kReadyBatch = 3;
 
 class RuntimeReadyProducer : public ::testing::Test {
  protected:
   RuntimeReadyProducer() : harness_(small_shape(2)) {}
 
   std::size_t elements(int columns) const {
-    return static_cast<std::size_t>(kBatch) * static_cast<std::size_t>(columns);
+    return static_cast<std::size_t>(kReadyBatch) * static_cast<std::size_t>(columns);
   }
   /// Runs what the producers were enqueued for, and compares with `reference` on every rank.
   void expect_rows(const CallOptions& options, const std::vector<Bf16>& reference) {
     std::vector<RankCall> calls;
     for (int rank = 0; rank < 2; ++rank) {
       Call call;
-      call.batch = kBatch;
+      call.batch = kReadyBatch;
       call.mode = options.mode;
       call.routed = Routed::published();
       calls.push_back({&harness_.tail(rank), call});
@@ -41,11 +41,11 @@ TEST_F(RuntimeReadyProducer, PublishesFinalizedRows) {
   for (const Mode mode : {Mode::publish, Mode::twoshot}) {
     CallOptions options;
     options.mode = mode;
-    const auto reference = harness_.check(kBatch, options);
+    const auto reference = harness_.check(kReadyBatch, options);
     for (int round = 0; round < 4; ++round) {
-      const auto& inputs = harness_.make_inputs(kBatch, options);
+      const auto& inputs = harness_.make_inputs(kReadyBatch, options);
       verify::Problem problem{harness_.shape(),
-                              kBatch,
+                              kReadyBatch,
                               false,
                               inputs.ranks,
                               harness_.weights().w_up.data(),
@@ -55,8 +55,8 @@ TEST_F(RuntimeReadyProducer, PublishesFinalizedRows) {
       for (int rank = 0; rank < 2; ++rank) {
         const PreparedTail& tail = harness_.tail(rank);
         const auto& arrays = inputs.arrays[static_cast<std::size_t>(rank)];
-        tail.push(arrays.shared, kBatch, mode);
-        publish_rows(tail.publish(kBatch, mode), harness_.world().main_stream(rank),
+        tail.push(arrays.shared, kReadyBatch, mode);
+        publish_rows(tail.publish(kReadyBatch, mode), harness_.world().main_stream(rank),
                      partials[static_cast<std::size_t>(rank)]);
       }
       expect_rows(options, reference);
@@ -69,12 +69,12 @@ TEST_F(RuntimeReadyProducer, FillsThePolledSlots) {
   options.mode = Mode::front_poll;
   options.inputs.form = Form::permuted;
   options.inputs.dropped_share = 0.4;
-  const auto reference = harness_.check(kBatch, options);
+  const auto reference = harness_.check(kReadyBatch, options);
   for (int round = 0; round < 4; ++round) {
-    const auto& inputs = harness_.make_inputs(kBatch, options);
+    const auto& inputs = harness_.make_inputs(kReadyBatch, options);
     for (int rank = 0; rank < 2; ++rank) {
       const auto& arrays = inputs.arrays[static_cast<std::size_t>(rank)];
-      const PollSlots slots = harness_.tail(rank).poll_slots(kBatch, Mode::front_poll).value();
+      const PollSlots slots = harness_.tail(rank).poll_slots(kReadyBatch, Mode::front_poll).value();
       // From the side stream in every second round, as polled experts run.
       const Stream main = harness_.world().main_stream(rank), side = harness_.world().side_stream(rank);
       side.join(main);
@@ -90,7 +90,7 @@ TEST_F(RuntimeReadyProducer, FillsThePolledSlots) {
 TEST_F(RuntimeReadyProducer, WrongStreamsFormsAndRows) {
   const Stream main = harness_.world().main_stream(0), other = harness_.world().main_stream(1);
   std::vector<Bf16> rows(elements(harness_.shape().latent)), shared(elements(harness_.shape().hidden));
-  const PublishTargets targets = harness_.tail(0).publish(kBatch);
+  const PublishTargets targets = harness_.tail(0).publish(kReadyBatch);
   expect_error(Code::invalid_argument, {"publish_rows: stream = empty", "rank 0"},
                [&] { publish_rows(targets, {}, rows); });
   expect_error(Code::invalid_argument, {"publish_rows: stream of rank = 1", "rank 0"},
@@ -100,18 +100,18 @@ TEST_F(RuntimeReadyProducer, WrongStreamsFormsAndRows) {
   expect_error(Code::invalid_argument, {"engine = null", "publish or poll_slots"},
                [&] { publish_rows({}, main, rows); });
   harness_.world().recover(harness_.boxes());
-  const PollSlots slots = harness_.tail(0).poll_slots(kBatch, Mode::front_poll).value();
+  const PollSlots slots = harness_.tail(0).poll_slots(kReadyBatch, Mode::front_poll).value();
   expect_error(Code::invalid_argument, {"routed.form = partial", "rows or permuted"},
                [&] { fill_rows(slots, main, Routed::finalized(rows), shared); });
   const std::vector<Bf16> routed(elements(harness_.shape().latent) * 5);
-  const std::vector<float> weights(static_cast<std::size_t>(kBatch) * 5);
+  const std::vector<float> weights(static_cast<std::size_t>(kReadyBatch) * 5);
   const auto expanded = Routed::expanded(routed, std::span<const float>(weights));
   expect_error(Code::invalid_argument, {"shared: size = 143", "at least 144"},
                [&] { fill_rows(slots, main, expanded, std::span(shared).first(143)); });
   expect_error(Code::invalid_argument, {"fill_rows: stream of rank = 1"},
                [&] { fill_rows(slots, other, expanded, shared); });
   harness_.world().recover(harness_.boxes());
-  harness_.check(kBatch, CallOptions{});
+  harness_.check(kReadyBatch, CallOptions{});
 }
 
 TEST_F(RuntimeReadyProducer, HeadersForAUsersCompilerAreComplete) {
