@@ -31,12 +31,12 @@ TEST(ProtocolLayout, KimiK3OnEightRanksByHand) {
   EXPECT_EQ(bytes_of(kLayout, Region::weights), 3'072u);          // [3, 16, 16] fp32
   EXPECT_EQ(bytes_of(kLayout, Region::polled_shared), 688'128u);  // [3, 16, 7168] bf16
   EXPECT_EQ(bytes_of(kLayout, Region::header), 192u);             // [3, 8] u64
-  EXPECT_EQ(bytes_of(kLayout, Region::control), 896u);            // 7 words, a pair of cache lines each
+  EXPECT_EQ(bytes_of(kLayout, Region::control), 512u);  // 4 words together, 3 with a line of their own
   EXPECT_EQ(offset_of(kLayout, Region::latent), 0u);
   EXPECT_EQ(offset_of(kLayout, Region::shared), 22'020'096u);
   EXPECT_EQ(offset_of(kLayout, Region::out), 27'525'120u);
   EXPECT_EQ(offset_of(kLayout, Region::control), 46'566'656u);  // the header is padded to 256 bytes
-  EXPECT_EQ(kLayout.total_bytes, 46'567'552u);
+  EXPECT_EQ(kLayout.total_bytes, 46'567'168u);
 }
 
 TEST(ProtocolLayout, PlacesByHand) {
@@ -46,7 +46,7 @@ TEST(ProtocolLayout, PlacesByHand) {
   EXPECT_EQ(layout.at(Region::out, 0, 0, 5), 27'525'120u + 5 * 14'336u);
   EXPECT_EQ(layout.at(Region::weights, 2, 0, 15), offset_of(layout, Region::weights) + (2 * 16 + 15) * 64u);
   EXPECT_EQ(layout.at(Region::header, 2, 5, 0), offset_of(layout, Region::header) + (2 * 8 + 5) * 8u);
-  EXPECT_EQ(layout.control_at(Control::bell_target), 46'566'656u + 6 * 128u);
+  EXPECT_EQ(layout.control_at(Control::bell_target), 46'566'656u + 3 * 128u);
 }
 
 TEST(ProtocolLayout, WhatNobodyCanUseTakesNoRoom) {
@@ -121,14 +121,18 @@ RC_GTEST_PROP(ProtocolLayoutProperty, RowsOfARegionTileIt, ()) {
   }
 }
 
-RC_GTEST_PROP(ProtocolLayoutProperty, ControlWordsHaveCacheLinesOfTheirOwn, ()) {
+RC_GTEST_PROP(ProtocolLayoutProperty, ControlWordsOfALaunchLieInOneSectorAndTheOthersInLinesOfTheirOwn, ()) {
   const Layout layout = make_layout(any_shape());
   const u64 begin = offset_of(layout, Region::control);
-  std::set<u64> lines;
+  std::set<u64> lines{begin / 64};
+  std::set<u64> together;
   for (int word = 0; word < kControlWords; ++word) {
     const u64 at = layout.control_at(static_cast<Control>(word));
     RC_ASSERT(at >= begin && at + 8 <= layout.total_bytes);
-    RC_ASSERT(lines.insert(at / 64).second);
+    if (word < kControlWordsTogether)
+      RC_ASSERT(at / 32 == begin / 32 && together.insert(at).second);
+    else
+      RC_ASSERT(lines.insert(at / 64).second);
   }
 }
 

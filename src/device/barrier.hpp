@@ -23,6 +23,11 @@ MOETAIL_DEVICE void expect_bytes(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+// mbarrier.arrive.shared.b64, sm_80 (release.cta by default). Ends a phase that waits for no bytes.
+MOETAIL_DEVICE void arrive_barrier(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 // mbarrier.try_wait.parity.shared.b64, sm_90 (acquire.cta by default). True once the phase of `parity` has ended; suspends the
 // thread for a time the hardware chooses.
 MOETAIL_DEVICE bool try_wait_barrier(u32 barrier, u32 parity) {

@@ -32,11 +32,6 @@ MOETAIL_DEVICE void wait_cluster_acquire() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/// The 32-bit address of an object in this block's shared memory.
-MOETAIL_DEVICE u32 shared_address(const void* object) {
-  return static_cast<u32>(__cvta_generic_to_shared(object));
-}
-
 // mapa.shared::cluster.u32, sm_90. The same place in block `block` of the cluster.
 MOETAIL_DEVICE u32 address_in_block(u32 address, u32 block) {
   u32 mapped;

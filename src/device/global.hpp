@@ -63,6 +63,21 @@ MOETAIL_DEVICE u64 load_relaxed_sys(const u64* from) {
   return word;
 }
 
+/// Two 64-bit words side by side, 16-byte aligned.
+struct Pair {
+  u64 first, second;
+};
+
+// ld.relaxed.sys.global.v2.u64, sm_70. Two accesses in no order.
+MOETAIL_DEVICE Pair load_pair_relaxed_sys(const u64* from) {
+  Pair pair;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pair.first), "=l"(pair.second)
+               : "l"(from)
+               : "memory");
+  return pair;
+}
+
 // st.relaxed.sys.global.v4.u32, sm_70. A publication of 16 bytes.
 MOETAIL_DEVICE void store_relaxed_sys(Line* to, const Line& line) {
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(line.word[0]),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix unit's portable path: 8x8 fragments out of shared memory and m16n8k16 products. Weights are A, tokens are N.
+// The matrix unit's portable path: m16n8k16 products of fragments out of shared memory. Weights are A, tokens are N.
 #pragma once
 
 #include "device/annotate.hpp"
 
 namespace moetail::device {
 
-/// Four 8x8 bf16 matrices: for A of m16n8k16 its four quarters, for B two k16 steps.
+/// What a lane holds of 32 columns of a row: columns 8 (lane % 4) to 8 (lane % 4) + 7. Two products take them as their k16 steps, words
+/// 0 and 1, then 2 and 3. That is another order of k than the instruction's own, the same for both operands, so that one 16-byte load
+/// serves two products.
 struct Fragment {
   u32 reg[4];
 };
@@ -16,23 +18,27 @@ struct Tile {
   float value[4];
 };
 
-// ldmatrix.sync.aligned.m8n8.x4.shared.b16, sm_75. Lane i gives the address of a row of matrix i/8.
+// ld.shared.v4.u32, sm_70. 16-byte aligned.
 MOETAIL_DEVICE Fragment load_fragment(u32 address) {
   Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(f.reg[0]), "=r"(f.reg[1]), "=r"(f.reg[2]), "=r"(f.reg[3])
                : "r"(address)
                : "memory");
   return f;
 }
 
-// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, sm_80.
-MOETAIL_DEVICE void multiply_add(Tile& tile, const Fragment& a, u32 b0, u32 b1) {
+// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, sm_80. `kHalf` of 32 columns: rows lane / 4 (`upper`) and lane / 4 + 8 (`lower`) of
+// A, token lane / 4 of B.
+template <int kHalf>
+MOETAIL_DEVICE void multiply_add(Tile& tile, const Fragment& upper, const Fragment& lower,
+                                 const Fragment& b) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(tile.value[0]), "+f"(tile.value[1]), "+f"(tile.value[2]), "+f"(tile.value[3])
-      : "r"(a.reg[0]), "r"(a.reg[1]), "r"(a.reg[2]), "r"(a.reg[3]), "r"(b0), "r"(b1));
+      : "r"(upper.reg[2 * kHalf]), "r"(lower.reg[2 * kHalf]), "r"(upper.reg[2 * kHalf + 1]),
+        "r"(lower.reg[2 * kHalf + 1]), "r"(b.reg[2 * kHalf]), "r"(b.reg[2 * kHalf + 1]));
 }
 
 }  // namespace moetail::device

@@ -113,6 +113,7 @@ inline constexpr bool kShares =
     MOETAIL_SHARES != 0;  ///< clusters hand each other summed rows through `reduced`
 inline constexpr bool kPollsSlots = kMode == Mode::front_poll && kForm == Form::published;
 inline constexpr bool kPollsShared = MOETAIL_POLLS_SHARED != 0;
+inline constexpr bool kIsFront = kMode == Mode::front || kMode == Mode::front_poll;
 inline constexpr bool kPushes =
     MOETAIL_PUSHES != 0;  ///< publish: it sends the shared shards and the header too
 inline constexpr bool kStartsEarly =

@@ -11,14 +11,18 @@ namespace moetail::kernels {
 inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps : kComputeWarps + 1;
 inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
 
-/// The order in which a block's threads take it: the highest compute warp first, since small batches are polled by the lowest, then
-/// the ninth, and the first last, or not at all. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
+/// The order in which a block's threads take it: the highest warp below the side warp first, since small batches are polled by the
+/// lowest, then the side warp, and the first last, or not at all. At B = 8 the spread took 3 us off against one warp a block (H200
+/// probe).
 MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
-  const i32 warp = tail.warp == 0               ? kComputeWarps
-                   : tail.warp == kComputeWarps ? kComputeWarps - 1
-                                                : kComputeWarps - 1 - tail.warp;
+  const i32 warp = tail.warp == 0           ? kSideWarp
+                   : tail.warp == kSideWarp ? kSideWarp - 1
+                                            : kSideWarp - 1 - tail.warp;
   return warp * 32 + tail.lane;
 }
+
+/// The warp of block 0 that waits for the peers' headers.
+inline constexpr i32 kHeaderWarp = kSideWarp - 1;
 
 MOETAIL_DEVICE protocol::Header header_of(const Tail& tail) {
   return {static_cast<u32>(tail.batch), static_cast<u32>(kMode), static_cast<u32>(tail.args.call.layer),
@@ -35,10 +39,10 @@ MOETAIL_DEVICE void publish_header(const Tail& tail) {
   device::store_relaxed_sys(to + 1, static_cast<u32>(word >> 32));
 }
 
-/// Lane r of one warp waits for rank r's header and compares it with this rank's. False after a fault.
+/// Lane r of one warp waits for the header of rank r, another one, and compares it with this rank's. False after a fault.
 MOETAIL_DEVICE bool check_header(const Tail& tail) {
   stall<Site::header_poll>(tail.args, tail.block());
-  if (tail.lane >= kRanks) return true;
+  if (tail.lane >= kRanks || tail.lane == tail.args.rank) return true;
   const u32* from = tail.view.mine<u32, Region::header>(tail.slot, tail.lane, 0);
   Waiter waiter = tail.waiter();
   Spot spot{Site::header_poll, tail.lane};
@@ -54,7 +58,7 @@ MOETAIL_DEVICE bool check_header(const Tail& tail) {
   if (spot.field == protocol::HeaderField::none) return true;
   spot.expected = protocol::header_field_value(mine, spot.field);
   spot.seen = protocol::header_field_value(theirs, spot.field);
-  raise_fault(tail.args, tail.epoch, FaultKind::header_mismatch, spot, 0);
+  raise_fault(tail.args, tail.epoch(), FaultKind::header_mismatch, spot, 0);
   return false;
 }
 
@@ -76,22 +80,31 @@ MOETAIL_DEVICE bool load_shared(const Tail& tail, u32 index, Line& line) {
   }
 }
 
-/// Part `part` of `parts` of the shared partial, each line to the rank that owns its columns. False after a fault.
+/// Lines of a shard, of all tokens, that part `part` of `parts` pushes: the same ones to every rank.
+MOETAIL_DEVICE Part shard_part(const Tail& tail, i32 part, i32 parts) {
+  return part_of(static_cast<u32>(tail.batch) * kShardLines, static_cast<u32>(part), static_cast<u32>(parts));
+}
+
+/// Part `part` of `parts` of the shared partial, to the ranks that own its columns. Every part has lines of every rank's shard, its own
+/// too: from a side stream, that the tail polls those is what keeps the epoch from advancing before this block has read it. False
+/// after a fault.
 MOETAIL_DEVICE bool push_shards(const Tail& tail, i32 errand, i32 part, i32 parts) {
   stall<Site::shared_push>(tail.args, tail.block());
-  const Part lines = part_of(static_cast<u32>(tail.batch) * kHiddenLines, part, parts);
+  const Part lines = shard_part(tail, part, parts);
+  const u32 count = lines.end - lines.begin;
   bool fine = true;
 #pragma unroll 1
-  for (u32 i = lines.begin + static_cast<u32>(errand); i < lines.end; i += kErrandThreads) {
+  for (u32 i = static_cast<u32>(errand); i < count * kRanks; i += kErrandThreads) {
+    const u32 owner = (static_cast<u32>(tail.args.rank) + i / count) % kRanks, at = lines.begin + i % count;
+    const u32 token = at / kShardLines, column = at % kShardLines;
     Line line;
-    if (!load_shared(tail, i, line)) {
+    if (!load_shared(tail, token * kHiddenLines + owner * kShardLines + column, line)) {
       fine = false;
       continue;
     }
-    const u32 token = i / kHiddenLines, column = i % kHiddenLines;
-    const u64 where = place<Region::shared>(tail.slot, tail.args.rank, token) +
-                      static_cast<u64>(column % kShardLines) * protocol::kLineBytes;
-    device::store_relaxed_sys(tail.view.at<Line>(column / kShardLines, where), line);
+    const u64 where = place<Region::shared>(tail.slot, tail.args.rank, static_cast<i32>(token)) +
+                      static_cast<u64>(column) * protocol::kLineBytes;
+    device::store_relaxed_sys(tail.view.at<Line>(static_cast<i32>(owner), where), line);
   }
   return fine;
 }
@@ -179,11 +192,11 @@ MOETAIL_DEVICE protocol::Record record_of(const Tail& tail) {
 /// The record, then the epoch of the next call.
 MOETAIL_DEVICE void advance_epoch(const Tail& tail) {
   const u64 record = protocol::pack_record(record_of(tail));
-  if (protocol::record_word(tail.epoch) == Control::record_even)
+  if (protocol::record_word(tail.epoch()) == Control::record_even)
     device::store_relaxed_sys(tail.view.control<Control::record_even>(), record);
   else
     device::store_relaxed_sys(tail.view.control<Control::record_odd>(), record);
-  device::store_relaxed_sys(tail.view.control<Control::epoch>(), tail.epoch + 1);
+  device::store_relaxed_sys(tail.view.control<Control::epoch>(), tail.epoch() + 1);
 }
 
 /// Everything of this file that a front tail does between its own publication and its polls. False after a fault.
@@ -192,28 +205,23 @@ MOETAIL_DEVICE bool run_errands(const Tail& tail) {
   if (errand >= kErrandThreads) return true;
   if constexpr (!protocol::kLastBlockAdvances)
     if (errand == 0 && tail.block() == 0) advance_epoch(tail);
-  if (tail.block() == 0 && tail.warp == kComputeWarps) publish_header(tail);
+  if (tail.block() == 0 && tail.warp == kSideWarp) publish_header(tail);
   bool alive = push_shards(tail, errand, tail.block(), kBlocks);
   mark(tail, 4);
   if constexpr (!kRearmsLate) rearm_previous(tail, errand, tail.block(), kBlocks);
   // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
-  if (alive && tail.block() == 0 && tail.warp == kComputeWarps - 1) alive = check_header(tail);
+  if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);
   return alive;
 }
 
-/// One thread of each block of the rank, once all threads of its block have used the epoch and ended their polls. The last block
-/// leaves the record and advances the epoch: every reader of it has read it then, those of push and publish too, because they
-/// stored what was polled after they had read it.
+/// One thread of each block of the rank, once all threads of its block have used the epoch and ended their polls, and when what others
+/// wait for has left. The last block leaves the record and advances the epoch: every reader of it has read it then, those of push
+/// and publish too, because they stored what was polled after they had read it.
 ///
 /// Relaxed, because it passes on no data: what must come before the new epoch is loads of the old one whose values were used before
 /// the block's barrier, and those cannot change any more. An acquire-release counter fences behind the output's stores instead.
-MOETAIL_DEVICE u64 arrive_at_end(const Tail& tail) {
-  return device::add_relaxed_gpu(tail.view.control<Control::arrivals>(), 1);
-}
-
-/// What the block that arrived last does; `arrived`: how many came before this one. Apart from the arrival, so that its trip to L2
-/// passes while the squares are sent.
-MOETAIL_DEVICE void end_call(const Tail& tail, u64 arrived) {
+MOETAIL_DEVICE void end_call(const Tail& tail) {
+  const u64 arrived = device::add_relaxed_gpu(tail.view.control<Control::arrivals>(), 1);
   if (arrived + 1 != static_cast<u64>(kBlocks)) return;
   device::store_relaxed_sys(tail.view.control<Control::arrivals>(), u64{0});
   if constexpr (protocol::kLastBlockAdvances) advance_epoch(tail);

@@ -6,8 +6,8 @@ using namespace moetail::kernels;
 namespace device = moetail::device;
 
 extern "C" __global__ void __launch_bounds__(kThreads) moetail_fill(const __grid_constant__ Args args) {
-  __shared__ moetail::protocol::u32 words[kPlainWords];
-  Tail tail = open_plain(args, words);
+  __shared__ __align__(16) moetail::protocol::u8 words[block_words::kBytes];
+  Tail tail = open_plain(args, device::shared_address(words));
   using namespace moetail::protocol;
   if (!use_control(tail, load_control(tail))) return;
   stall<Site::rows_fill>(tail.args, tail.block());

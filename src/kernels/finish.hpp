@@ -7,45 +7,67 @@
 
 namespace moetail::kernels {
 
-/// Two rows of one token a thread, slices in order 0, 1, ... `parity`: of the exchange.
+/// The sum of the slices' squares of a token, over the `kLanes` lanes that share it: slice i and i + n / 2 first, then halves again. An
+/// order that depends on the number of slices alone.
+template <int kLanes>
+MOETAIL_DEVICE float sum_squares(const Tail& tail, i32 token, i32 lane) {
+  constexpr int kEach = kGeometry.slices / kLanes;
+  const u32 squares = tail.shared + kShared.squares + static_cast<u32>(lane * kGeometry.tile + token) * 4;
+  float sum[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    sum[i] = device::load_shared_float(squares + static_cast<u32>(i * kLanes * kGeometry.tile) * 4);
+#pragma unroll
+  for (int n = kEach / 2; n > 0; n /= 2)
+#pragma unroll
+    for (int i = 0; i < n; ++i) sum[i] = __fadd_rn(sum[i], sum[i + n]);
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2)
+    sum[0] = __fadd_rn(sum[0], __shfl_xor_sync(~0u, sum[0], step));
+  return sum[0];
+}
+
+/// 32 of the tile's output rows, `first` and on, a lane each, slices in order 0, 1, ...; rows of a pair leave as one word.
+MOETAIL_DEVICE void finish_some(const Tail& tail, i32 tile, i32 row_block, i32 first) {
+  constexpr i32 kRows = kCut.owner_rows;
+  const i32 count = tokens_of(tail, tile) * kRows;
+  // Lanes past the end do the last token's work once more, and keep it to themselves.
+  const bool on = first + tail.lane < count;
+  const i32 i = on ? first + tail.lane : count - kRows + tail.lane % kRows;
+  const i32 token = i / kRows, owned = i % kRows;
+  const i32 row = owned_row(tail, row_block) + owned;
+  const u64 at = static_cast<u64>(tile * kGeometry.tile + token) * kShape.hidden +
+                 static_cast<u64>(tail.args.rank * kShape.shard() + row);
+  const bool is_row = on && row < kShape.shard();
+  float residual = 0.0f;
+  if constexpr (kHasResidual)
+    if (is_row) residual = device::low_float(device::load_weak(tail.args.call.residual + at));
+  const u32 partials =
+      tail.shared + kShared.partials + static_cast<u32>(owned * kCut.sent_pitch + sent_position(token)) * 4;
+  float value = device::load_shared_float(partials);
+#pragma unroll
+  for (int s = 1; s < kGeometry.slices; ++s)
+    value = __fadd_rn(value, device::load_shared_float(partials + s * kRows * kCut.sent_pitch * 4));
+  const float square = sum_squares<kRows>(tail, token, owned);
+  const float scale = rsqrtf(__fmaf_rn(square, 1.0f / static_cast<float>(kShape.latent), kShape.eps));
+  value = __fmaf_rn(value, scale,
+                    device::load_shared_float(tail.shared + kShared.shared_sums +
+                                              static_cast<u32>(token * kRows + owned) * 4));
+  if constexpr (kHasResidual) value = __fadd_rn(value, residual);
+  const float next = __shfl_down_sync(~0u, value, 1);
+  if (is_row && owned % 2 == 0)
+    put(tail.args, place<Region::out>(0, 0, 0) + at * 2, device::pack_bf16(value, next));
+}
+
+/// The tile's output rows of this block. `parity`: of the exchange.
 MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 tile, i32 row_block, u32 parity) {
-  constexpr i32 kRowPairs = kCut.owner_rows / 2;
-  const i32 count = tokens_of(tail, tile) * kRowPairs;
+  const i32 count = tokens_of(tail, tile) * kCut.owner_rows;
   device::wait_barrier(tail.exchange_barrier(), parity);
   mark(tail, 11);
   stall<Site::out_publish>(tail.args, tail.block());
 #pragma unroll 1
-  for (i32 i = tail.thread; i < count; i += kThreads) {
-    const i32 token = i / kRowPairs, pair = i % kRowPairs;
-    const i32 row = owned_row(tail, row_block) + 2 * pair;
-    const i32 column = tail.args.rank * kShape.shard() + row;
-    const i32 batch_token = tile * kGeometry.tile + token;
-    if (row >= kShape.shard()) continue;
-    u32 residual = 0;
-    if constexpr (kHasResidual)
-      residual = device::load_weak(reinterpret_cast<const u32*>(
-          tail.args.call.residual + static_cast<u64>(batch_token) * kShape.hidden + column));
-    const float* partials =
-        tail.at<float>(kShared.partials) + 2 * pair * kCut.sent_pitch + sent_position(token);
-    const float* squares = tail.at<float>(kShared.squares) + token;
-    float first = partials[0], second = partials[kCut.sent_pitch], square = squares[0];
-#pragma unroll
-    for (int s = 1; s < kGeometry.slices; ++s) {
-      first = __fadd_rn(first, partials[s * kCut.owner_rows * kCut.sent_pitch]);
-      second = __fadd_rn(second, partials[(s * kCut.owner_rows + 1) * kCut.sent_pitch]);
-      square = __fadd_rn(square, squares[s * kGeometry.tile]);
-    }
-    const float scale = rsqrtf(__fmaf_rn(square, 1.0f / static_cast<float>(kShape.latent), kShape.eps));
-    const float* shared = tail.at<float>(kShared.shared_sums) + token * kCut.owner_rows + 2 * pair;
-    first = __fmaf_rn(first, scale, shared[0]);
-    second = __fmaf_rn(second, scale, shared[1]);
-    if constexpr (kHasResidual) {
-      first = __fadd_rn(first, device::low_float(residual));
-      second = __fadd_rn(second, device::high_float(residual));
-    }
-    put(tail.args, place<Region::out>(0, 0, batch_token) + static_cast<u64>(column) * 2,
-        device::pack_bf16(first, second));
-  }
+  for (i32 first = tail.warp * 32; first < count; first += kThreads)
+    finish_some(tail, tile, row_block, first);
 }
 
 /// Between two iterations: the stage is free, the exchange's phase is open again, and the cluster may send anew.
@@ -63,21 +85,16 @@ MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_ite
   mark(tail, 7);
   __syncthreads();
   mark(tail, 8);
-  device::wait_cluster_acquire();
-  const bool failed = *tail.failed != 0;
+  if (index > 0) device::wait_cluster_acquire();
+  const bool failed = tail.has_failed();
   mark(tail, 9);
   if (tail.warp < kComputeWarps) {
-    device::wait_barrier(tail.weights_barrier(it.stage, tail.warp % kRowGroups), static_cast<u32>(it.parity));
-    multiply_and_send(tail, it.stage, failed);
-    mark(tail, 10);
+    multiply_and_send(tail, it, failed);
   } else {
-    const bool arrives = is_last && tail.lane == 0;
-    u64 arrived = 0;
-    if (arrives) arrived = arrive_at_end(tail);
     send_squares(tail, tokens_of(tail, it.tile), failed);
-    if (arrives) end_call(tail, arrived);
-    mark(tail, 10);
+    if (is_last && tail.lane == 0) end_call(tail);
   }
+  mark(tail, 10);
   if (is_last) trigger_at(Trigger::after_product);
   finish_rows(tail, it.tile, it.row_block, static_cast<u32>(index & 1));
   if (!is_last) reopen_exchange(tail, index, num_iterations);

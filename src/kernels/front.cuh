@@ -8,7 +8,7 @@ namespace device = moetail::device;
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
     moetail_front(const __grid_constant__ Args args) {
   extern __shared__ __align__(128) moetail::protocol::u8 shared[];
-  Tail tail = make_tail(args, shared);
+  Tail tail = make_tail(args, device::shared_address(shared));
   const int num_iterations = num_tiles(tail) * tail.num_row_blocks();
 
   mark(tail, 0);
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   for (int index = 0; index < num_iterations; ++index) {
     const Iteration it = iteration_of(tail, index);
     alive = alive && reduce_iteration(tail, it);
-    if (!alive) *tail.failed = 1;
+    if (!alive) tail.set_failed();
     mark(tail, 6);
     if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);
     if constexpr (kPollsSlots && kPollsShared) device::wait_for_predecessor();

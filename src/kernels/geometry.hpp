@@ -11,10 +11,19 @@ using protocol::i32;
 using protocol::Shape;
 using protocol::u32;
 
-// Eight warps poll and multiply, a ninth takes what is off the critical path: shared partials, squares, the end of the call. A tenth
-// that did nothing but keep a few weight copies in flight was 0.2 us slower at B = 1, 0.6 us at B = 8 (H200, 2026-11-29).
+// Eight warps poll and multiply; a ninth, the side warp, takes what is off the critical path: control words, shared partials, squares, the
+// end of the call. A tenth that did nothing but keep a few weight copies in flight was 0.2 us slower at B = 1, 0.6 us at B = 8 (H200,
+// 2026-11-29).
 inline constexpr i32 kComputeWarps = 8;
+inline constexpr i32 kSideWarp = kComputeWarps;
 inline constexpr i32 kThreads = 32 * (kComputeWarps + 1);
+
+/// Words that the threads of a block share besides data: the control words as use_control hands them on, the control barrier, the
+/// failed flag, and a word a warp that nobody reads (touch_arguments).
+namespace block_words {
+inline constexpr u32 kControl = 0, kBarrier = 32, kFailed = 40, kTouched = 48;
+inline constexpr i32 kBytes = 48 + kThreads / 32 * 4;
+}  // namespace block_words
 
 /// What a kernel is compiled for besides its shape.
 struct Geometry {
@@ -34,7 +43,8 @@ constexpr i32 round_up(i32 value, i32 step) {
 struct Cut {
   i32 slice_lines;     ///< lines of 8 columns in a K slice; the last slices may have fewer, or none
   i32 padded_columns;  ///< of a slice in shared memory: whole pairs of k16 steps, padded with zeros
-  i32 pitch;  ///< bytes from row to row of weights and operand: an odd number of 16-byte units, so that ldmatrix meets no bank twice
+  i32 pitch;  ///< bytes from row to row of weights and operand: an odd number of 64-byte units, so that two rows' halves of 128 bytes meet no bank twice
+  i32 octets;  ///< groups of 8 lines in a slice, the last of which may be short: the squares are added up by them
   i32 row_blocks;   ///< of the shard
   i32 owner_rows;   ///< rows of a row block that one block of the cluster finishes: 2 to 8
   i32 padded_tile;  ///< tokens of the operand: whole n8 tiles
@@ -46,7 +56,8 @@ constexpr Cut make_cut(const Shape& shape, const Geometry& g) {
   Cut cut{};
   cut.slice_lines = (shape.latent / 8 + g.slices - 1) / g.slices;
   cut.padded_columns = round_up(cut.slice_lines * 8, 32);
-  cut.pitch = cut.padded_columns * 2 + 16;
+  cut.pitch = (cut.padded_columns / 32 | 1) * 64;
+  cut.octets = (cut.slice_lines + 7) / 8;
   cut.row_blocks = (shape.shard() + g.row_block - 1) / g.row_block;
   cut.owner_rows = g.row_block / g.slices;
   cut.padded_tile = round_up(g.tile, 8);
@@ -66,8 +77,7 @@ struct SharedLayout {
   u32 item_squares;  ///< [tile][item_pitch] fp32: of each line of x
   u32 shared_sums;   ///< [tile][owner_rows] fp32: sums over ranks of the shared partials
   u32 barriers;      ///< one an m16 group of rows of each stage, then the exchange's and gamma's
-  u32 failed;        ///< nonzero once a wait of this block has ended badly
-  u32 touched;       ///< a word a warp that nobody reads, see touch_arguments
+  u32 words;         ///< block_words
   u32 bytes;
   i32 item_pitch;  ///< odd: one lane a token meets no bank twice
 };
@@ -89,8 +99,7 @@ constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
   s.item_squares = take(g.tile * s.item_pitch * 4);
   s.shared_sums = take(g.tile * cut.owner_rows * 4);
   s.barriers = take((g.stages * (g.row_block / 16) + 2) * 8);
-  s.failed = take(4);
-  s.touched = take(kThreads / 32 * 4);
+  s.words = take(block_words::kBytes);
   s.bytes = end;
   return s;
 }

@@ -31,19 +31,30 @@ struct Addresses {
   u32 weights, operand;
 };
 
+/// Where this lane reads its warp's 16 rows of the row block in `stage`, and the operand. A tile of fewer than 8 tokens is read as
+/// often as it takes: what the further columns come to is dropped.
+MOETAIL_DEVICE Addresses fragments_of(const Tail& tail, i32 stage) {
+  const u32 row = static_cast<u32>(tail.lane) / 4, part = static_cast<u32>(tail.lane) % 4 * 16;
+  constexpr u32 kTokens = kGeometry.tile < 8 ? kGeometry.tile : 8;
+  return {
+      tail.shared + kShared.weights + part +
+          (static_cast<u32>(stage * kGeometry.row_block + tail.warp % kRowGroups * 16) + row) * kCut.pitch,
+      tail.shared + kShared.operand + part + row % kTokens * kCut.pitch};
+}
+
 /// One n8 tile, or a pair of them, of this warp's 16 rows.
 template <int kTiles>
 MOETAIL_DEVICE void multiply(const Addresses& from, device::Tile (&out)[kTiles]) {
   device::Tile chain[kChains][kTiles] = {};
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const device::Fragment a0 = device::load_fragment(from.weights + step * 64);
-    const device::Fragment a1 = device::load_fragment(from.weights + step * 64 + 32);
+    const device::Fragment upper = device::load_fragment(from.weights + step * 64);
+    const device::Fragment lower = device::load_fragment(from.weights + step * 64 + 8 * kCut.pitch);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const device::Fragment b = device::load_fragment(from.operand + n * 8 * kCut.pitch + step * 64);
-      device::multiply_add(chain[2 * step % kChains][n], a0, b.reg[0], b.reg[1]);
-      device::multiply_add(chain[(2 * step + 1) % kChains][n], a1, b.reg[2], b.reg[3]);
+      device::multiply_add<0>(chain[2 * step % kChains][n], upper, lower, b);
+      device::multiply_add<1>(chain[(2 * step + 1) % kChains][n], upper, lower, b);
     }
   }
 #pragma unroll
@@ -66,22 +77,19 @@ MOETAIL_DEVICE void spoil(device::Tile (&tiles)[kTiles]) {
     for (int i = 0; i < 4; ++i) tiles[n].value[i] = __uint_as_float(0x7FFFFFFFu);
 }
 
-/// Compute warps: multiplies the tile by the row block in `stage` and sends the products to their owners.
-MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) {
+/// Compute warps: multiplies the tile by the iteration's row block and sends the products to their owners.
+MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, bool failed) {
+  device::wait_barrier(tail.weights_barrier(it.stage, tail.warp % kRowGroups), static_cast<u32>(it.parity));
   const i32 row_group = tail.warp % kRowGroups, token_group = tail.warp / kRowGroups;
   const u32 lane = static_cast<u32>(tail.lane);
-  Addresses from;
-  from.weights = tail.shared_address + kShared.weights +
-                 (static_cast<u32>(stage * kGeometry.row_block + row_group * 16) + lane % 16) * kCut.pitch +
-                 lane / 16 * 16;
-  from.operand = tail.shared_address + kShared.operand + lane % 8 * kCut.pitch + lane / 8 * 16;
+  const Addresses from = fragments_of(tail, it.stage);
   // This lane's two rows of the row block, and where they go.
   u32 to[2], barrier[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const u32 row = static_cast<u32>(row_group * 16 + half * 8) + lane / 4;
     const u32 owner = row / kCut.owner_rows, owner_row = row % kCut.owner_rows;
-    const u32 local = tail.shared_address + kShared.partials +
+    const u32 local = tail.shared + kShared.partials +
                       (static_cast<u32>(tail.slice) * kCut.owner_rows + owner_row) * kCut.sent_pitch * 4;
     to[half] = device::address_in_block(local, owner);
     barrier[half] = device::address_in_block(tail.exchange_barrier(), owner);
@@ -121,20 +129,23 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, i32 stage, bool failed) 
 /// function of the shape alone.
 MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
   const i32 part = tail.lane % 8;
-  const float* squares = tail.at<float>(kShared.item_squares);
 #pragma unroll 1
   for (i32 base = 0; base < kGeometry.tile; base += 4) {
     const i32 token = base + tail.lane / 8;
+    const u32 squares = tail.shared + kShared.item_squares + static_cast<u32>(token * kShared.item_pitch) * 4;
     float sum = 0.0f;
-    if (token < tokens)
-      for (i32 line = part; line < tail.slice_lines(); line += 8)
-        sum = __fadd_rn(sum, squares[token * kShared.item_pitch + line]);
+#pragma unroll
+    for (i32 octet = 0; octet < kCut.octets; ++octet) {
+      const i32 line = octet * 8 + part;
+      if (token < tokens && line < tail.slice_lines())
+        sum = __fadd_rn(sum, device::load_shared_float(squares + static_cast<u32>(line) * 4));
+    }
 #pragma unroll
     for (int step = 4; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
     if (failed) sum = __uint_as_float(0x7FFFFFFFu);
     if (token >= kGeometry.tile) continue;
     const u32 local =
-        tail.shared_address + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
+        tail.shared + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
 #pragma unroll
     for (i32 block = part; block < kGeometry.slices; block += 8)
       device::store_async(device::address_in_block(local, static_cast<u32>(block)),

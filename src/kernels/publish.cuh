@@ -7,8 +7,8 @@ using namespace moetail::kernels;
 namespace device = moetail::device;
 
 extern "C" __global__ void __launch_bounds__(kThreads) moetail_publish(const __grid_constant__ Args args) {
-  __shared__ moetail::protocol::u32 words[kPlainWords];
-  Tail tail = open_plain(args, words);
+  __shared__ __align__(16) moetail::protocol::u8 words[block_words::kBytes];
+  Tail tail = open_plain(args, device::shared_address(words));
   const auto part = part_of(static_cast<device::u32>(tail.batch * kLatentLines),
                             static_cast<device::u32>(tail.cluster), kPlainBlocks);
   if (part.begin == part.end) return;

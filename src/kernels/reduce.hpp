@@ -12,9 +12,11 @@ namespace moetail::kernels {
 inline constexpr i32 kMaxRanksInFlight = kMinBlocks >= 3 || (kPollsSlots && kMaxBatch > 8) ? 4 : 8;
 inline constexpr i32 kRanksInFlight = kRanks < kMaxRanksInFlight ? kRanks : kMaxRanksInFlight;
 
-/// The same line of every rank's mailbox, summed in rank order; rank 0's begins at `first`. False after a fault.
+/// The same line of every rank's mailbox, summed in rank order. `own`: this rank's line where the caller has it, or null. False after a
+/// fault.
 template <Region kRegion>
-MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, device::Columns& sum) {
+MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, device::Columns& sum,
+                              const Line* own = nullptr) {
   const u8* first = reinterpret_cast<const u8*>(tail.view.mine<Line, kRegion>(tail.slot, 0, token) + line);
   Waiter waiter = tail.waiter();
   Spot spot{site, -1, token};
@@ -23,9 +25,13 @@ MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, 
     Line lines[kRanksInFlight];
     const bool there = protocol::wait_until(waiter, spot, [&](Spot& where) {
 #pragma unroll
-      for (int r = 0; r < kRanksInFlight; ++r)
-        lines[r] = device::load_relaxed_sys(
-            reinterpret_cast<const Line*>(first + static_cast<u64>(begin + r) * kSourceBytes<kRegion>));
+      for (int r = 0; r < kRanksInFlight; ++r) {
+        if (own != nullptr && begin + r == tail.args.rank)
+          lines[r] = *own;
+        else
+          lines[r] = device::load_relaxed_sys(
+              reinterpret_cast<const Line*>(first + static_cast<u64>(begin + r) * kSourceBytes<kRegion>));
+      }
       u32 missing = 0;
 #pragma unroll
       for (int r = 0; r < kRanksInFlight; ++r) missing |= protocol::has_empty(lines[r]) ? 1u << r : 0u;
@@ -42,18 +48,22 @@ MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, 
 
 /// Makes eight columns of x the operand's, and leaves the sum of their squares.
 MOETAIL_DEVICE void set_operand(const Tail& tail, i32 tile_token, i32 line, const device::Columns& x) {
-  const device::Columns gamma =
-      device::columns_of(*tail.at<Line>(kShared.gamma + static_cast<u32>(line) * protocol::kLineBytes));
+  const device::Columns gamma = device::columns_of(
+      device::load_shared_line(tail.shared + kShared.gamma + static_cast<u32>(line) * protocol::kLineBytes));
   device::Columns scaled;
-  float squares = 0.0f;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    scaled.value[i] = __fmul_rn(gamma.value[i], x.value[i]);
-    squares = __fmaf_rn(x.value[i], x.value[i], squares);
-  }
-  *tail.at<Line>(kShared.operand + static_cast<u32>(tile_token * kCut.pitch + line * protocol::kLineBytes)) =
-      device::pack_line(scaled);
-  tail.at<float>(kShared.item_squares)[tile_token * kShared.item_pitch + line] = squares;
+  for (int i = 0; i < 8; ++i) scaled.value[i] = __fmul_rn(gamma.value[i], x.value[i]);
+  float pair[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    pair[i] = __fmaf_rn(x.value[2 * i + 1], x.value[2 * i + 1], __fmul_rn(x.value[2 * i], x.value[2 * i]));
+  const float squares = __fadd_rn(__fadd_rn(pair[0], pair[2]), __fadd_rn(pair[1], pair[3]));
+  device::store_shared(
+      tail.shared + kShared.operand + static_cast<u32>(tile_token * kCut.pitch + line * protocol::kLineBytes),
+      device::pack_line(scaled));
+  device::store_shared(
+      tail.shared + kShared.item_squares + static_cast<u32>(tile_token * kShared.item_pitch + line) * 4,
+      squares);
 }
 
 /// Tokens of tile `tile`.
@@ -208,7 +218,7 @@ MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
   return row_block * kGeometry.row_block + tail.slice * kCut.owner_rows;
 }
 
-/// A token a thread, the ninth warp's lanes first: the shared partials of this block's rows, summed in rank order. False after a
+/// A token a thread, the side warp's lanes first: the shared partials of this block's rows, summed in rank order. False after a
 /// fault.
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
   stall<Site::shared_poll>(tail.args, tail.block());
@@ -216,15 +226,25 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
   if (row >= kShape.shard()) return true;
 #pragma unroll 1
   for (i32 token = kThreads - 1 - tail.thread; token < tokens_of(tail, tile); token += kThreads) {
+    const i32 batch_token = tile * kGeometry.tile + token;
     device::Columns sum;
-    if (!sum_ranks<Region::shared>(tail, Site::shared_poll, tile * kGeometry.tile + token,
-                                   row / protocol::kLineColumns, sum))
+    // A front has its own shared partial at hand, and need not wait for the block that pushes it.
+    Line own;
+    if constexpr (kIsFront)
+      if (!load_shared(tail,
+                       static_cast<u32>(batch_token * kHiddenLines + tail.args.rank * kShardLines +
+                                        row / protocol::kLineColumns),
+                       own))
+        return false;
+    if (!sum_ranks<Region::shared>(tail, Site::shared_poll, batch_token, row / protocol::kLineColumns, sum,
+                                   kIsFront ? &own : nullptr))
       return false;
-    float* to = tail.at<float>(kShared.shared_sums) + token * kCut.owner_rows;
+    const u32 to = tail.shared + kShared.shared_sums + static_cast<u32>(token * kCut.owner_rows) * 4;
     const i32 first = row % protocol::kLineColumns;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      if (kCut.owner_rows == 8 || (i >= first && i < first + kCut.owner_rows)) to[i - first] = sum.value[i];
+      if (kCut.owner_rows == 8 || (i >= first && i < first + kCut.owner_rows))
+        device::store_shared(to + static_cast<u32>(i - first) * 4, sum.value[i]);
   }
   return true;
 }

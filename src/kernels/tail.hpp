@@ -5,6 +5,7 @@
 #include "device/barrier.hpp"
 #include "device/cluster.hpp"
 #include "device/pack.hpp"
+#include "device/shared.hpp"
 #include "kernels/stall.hpp"
 #include "kernels/wait.hpp"
 
@@ -14,16 +15,12 @@ namespace moetail::kernels {
 struct Tail {
   const RankArgs& args;
   View view;
-  u8* shared;             ///< the block's dynamic shared memory
-  u32 shared_address;     ///< the same, as 32-bit shared address
-  volatile u32* failed;   ///< nonzero once a wait of this block has ended badly
-  volatile u32* touched;  ///< a word a warp that nobody reads
+  u32 shared;  ///< address of the block's shared memory, laid out as kShared says
   i32 batch;
   i32 cluster;  ///< 0 .. clusters of a rank - 1
   i32 slice;    ///< 0 .. slices - 1, the block's rank in its cluster
   i32 thread, warp, lane;
-  u64 epoch = 0;  ///< known after read_control
-  i32 slot = 0;
+  i32 slot = 0;                 ///< known after use_control
   protocol::Record previous{};  ///< what the previous call dirtied
 
   MOETAIL_DEVICE i32 block() const { return cluster * kGeometry.slices + slice; }
@@ -42,34 +39,34 @@ struct Tail {
 
   /// Of the weights of row group `group`, 16 rows, of a stage.
   MOETAIL_DEVICE u32 weights_barrier(i32 stage, i32 group) const {
-    return shared_address + kShared.barriers + static_cast<u32>(stage * kRowGroups + group) * 8;
+    return shared + kShared.barriers + static_cast<u32>(stage * kRowGroups + group) * 8;
   }
   MOETAIL_DEVICE u32 exchange_barrier() const { return weights_barrier(kGeometry.stages, 0); }
   MOETAIL_DEVICE u32 gamma_barrier() const { return weights_barrier(kGeometry.stages, 0) + 8; }
-  template <class T>
-  MOETAIL_DEVICE T* at(u32 offset) const {
-    return reinterpret_cast<T*>(shared + offset);
-  }
-  MOETAIL_DEVICE Waiter waiter() const { return Waiter(args, epoch); }
+  MOETAIL_DEVICE u32 words() const { return shared + kShared.words; }
+  MOETAIL_DEVICE u32 control_barrier() const { return words() + block_words::kBarrier; }
+  MOETAIL_DEVICE bool has_failed() const { return device::load_shared(words() + block_words::kFailed) != 0; }
+  /// A wait of this block has ended badly.
+  MOETAIL_DEVICE void set_failed() const { device::store_shared(words() + block_words::kFailed, 1u); }
+  /// After use_control. It stays in shared memory: what needs it is rare, or one thread's.
+  MOETAIL_DEVICE u64 epoch() const { return device::load_shared_pair(words() + block_words::kControl); }
+  MOETAIL_DEVICE Waiter waiter() const { return Waiter(args, words() + block_words::kControl); }
 };
 
 /// Token tiles of the call.
 MOETAIL_DEVICE i32 num_tiles(const Tail& tail) {
-  if constexpr (kExactBatch && kMaxBatch <= kGeometry.tile) return 1;
+  if constexpr (kMaxBatch <= kGeometry.tile) return 1;
   return (tail.batch + kGeometry.tile - 1) / kGeometry.tile;
 }
 
-/// A tail's thread. `shared`: the block's dynamic shared memory.
-MOETAIL_DEVICE Tail make_tail(const Args& args, u8* shared) {
+/// A tail's thread. `shared`: address of the block's dynamic shared memory.
+MOETAIL_DEVICE Tail make_tail(const Args& args, u32 shared) {
   const i32 cluster = static_cast<i32>(blockIdx.x) / kGeometry.slices;
   const RankArgs& rank = args.rank[kLoopback ? cluster / kGeometry.clusters : 0];
   const i32 thread = static_cast<i32>(threadIdx.x);
   return Tail{rank,
               View{rank},
               shared,
-              device::shared_address(shared),
-              reinterpret_cast<volatile u32*>(shared + kShared.failed),
-              reinterpret_cast<volatile u32*>(shared + kShared.touched),
               kExactBatch ? kMaxBatch : args.batch,
               kLoopback ? cluster % kGeometry.clusters : cluster,
               static_cast<i32>(device::block_in_cluster()),
@@ -79,15 +76,13 @@ MOETAIL_DEVICE Tail make_tail(const Args& args, u8* shared) {
 }
 
 /// A thread of a kernel without clusters (push, publish, take, fill): the same, with a rank's kPlainBlocks blocks as `cluster`.
-/// `words`: kPlainWords words of shared memory.
-inline constexpr i32 kPlainWords = 1 + kThreads / 32;
-MOETAIL_DEVICE Tail make_plain(const Args& args, volatile u32* words) {
+/// `words`: address of the block's block_words, the only part of kShared that these kernels have.
+MOETAIL_DEVICE Tail make_plain(const Args& args, u32 words) {
   const i32 block = static_cast<i32>(blockIdx.x);
   const RankArgs& rank = args.rank[kLoopback ? block / kPlainBlocks : 0];
   const i32 thread = static_cast<i32>(threadIdx.x);
-  return Tail{rank,  View{rank}, nullptr,     0,
-              words, words + 1,  args.batch,  kLoopback ? block % kPlainBlocks : block,
-              0,     thread,     thread / 32, thread % 32};
+  return Tail{rank, View{rank}, words - kShared.words, args.batch, kLoopback ? block % kPlainBlocks : block,
+              0,    thread,     thread / 32,           thread % 32};
 }
 
 #ifdef MOETAIL_MARKS
@@ -116,12 +111,15 @@ MOETAIL_DEVICE void touch_arguments(const Tail& tail) {
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(RankArgs)) / 4; i += kConstantLine / 4) all ^= words[i];
   // A store that nobody reads, since a load whose value goes nowhere would not be made.
-  if (tail.lane == 0) tail.touched[tail.warp] = all;
+  if (tail.lane == 0)
+    device::store_shared(tail.words() + block_words::kTouched + static_cast<u32>(tail.warp) * 4, all);
 }
 
 /// What every kernel without clusters begins with, up to its first use of an input.
-MOETAIL_DEVICE Tail open_plain(const Args& args, volatile u32* words) {
+MOETAIL_DEVICE Tail open_plain(const Args& args, u32 words) {
   const Tail tail = make_plain(args, words);
+  if (tail.thread == 0) device::init_barrier(tail.control_barrier());
+  __syncthreads();
   touch_arguments(tail);
   device::wait_for_predecessor();
   // After the wait: a successor that starts early may read what this launch's own predecessors left.
@@ -129,18 +127,24 @@ MOETAIL_DEVICE Tail open_plain(const Args& args, volatile u32* words) {
   return tail;
 }
 
-/// Epoch, poison and records of this box, on their way. They are loaded beside the first rows and used after them: a warp issues
-/// in order, and a use before the rows' loads cost 0.3 us at B = 1 (H200).
+/// The thread of a block that loads the control words. One: when every warp of 112 blocks asked for the same four lines, the last one had
+/// its answer 1600 clocks after the dependency wait instead of 500 (H200, 2026-11-29). One of the side warp, which has the fewest rows to load.
+inline constexpr i32 kControlThread = kSideWarp * 32;
+
+/// Epoch, poison and records of this box on their way, in the one thread that loads them. They are used after the first rows' loads: a
+/// warp issues in order, and a use before them cost 0.3 us at B = 1 (H200).
 struct ControlWords {
   u64 epoch, poison, record_even, record_odd;
 };
 
 MOETAIL_DEVICE ControlWords load_control(const Tail& tail) {
   stall<Site::epoch>(tail.args, tail.block());
-  return {device::load_relaxed_sys(tail.view.control<Control::epoch>()),
-          device::load_relaxed_sys(tail.view.control<Control::poison>()),
-          device::load_relaxed_sys(tail.view.control<Control::record_even>()),
-          device::load_relaxed_sys(tail.view.control<Control::record_odd>())};
+  if (tail.thread != kControlThread) return {};
+  static_assert(kControlOffset<Control::poison> == kControlOffset<Control::epoch> + 8 &&
+                kControlOffset<Control::record_odd> == kControlOffset<Control::record_even> + 8);
+  const device::Pair first = device::load_pair_relaxed_sys(tail.view.control<Control::epoch>());
+  const device::Pair second = device::load_pair_relaxed_sys(tail.view.control<Control::record_even>());
+  return {first.first, first.second, second.first, second.second};
 }
 
 /// protocol::slot_of in 32-bit arithmetic: 2^32 is 1 modulo 3, so the halves may be taken each by itself.
@@ -156,18 +160,33 @@ MOETAIL_DEVICE void trigger_at(Trigger place) {
   if (kTrigger == place) device::trigger_dependents();
 }
 
-/// Makes the control words the tail's. On a poisoned box no phase waits for anything or publishes: the launch falls through.
-MOETAIL_DEVICE bool use_control(Tail& tail, const ControlWords& words) {
-  tail.epoch = words.epoch;
-  tail.slot = slot_of(words.epoch);
+/// What the thread that loaded the control words makes of them, for the others: two lines in shared memory.
+MOETAIL_DEVICE void hand_on_control(const Tail& tail, const ControlWords& words) {
   const bool even = protocol::previous_record_word(words.epoch) == Control::record_even;
-  tail.previous = protocol::unpack_record(even ? words.record_even : words.record_odd);
+  const u64 record = even ? words.record_even : words.record_odd;
+  const u32 is_alive = words.poison == 0 ? 1 : 0;
+  device::store_shared(tail.words() + block_words::kControl,
+                       Line{{static_cast<u32>(words.epoch), static_cast<u32>(words.epoch >> 32),
+                             static_cast<u32>(slot_of(words.epoch)), is_alive}});
+  device::store_shared(tail.words() + block_words::kControl + 16,
+                       Line{{static_cast<u32>(record), static_cast<u32>(record >> 32), 0, 0}});
+  if (is_alive == 0) tail.set_failed();
+  device::arrive_barrier(tail.control_barrier());
+  if (__builtin_expect(is_alive != 0, 1) || words.poison >= kRecorded) return;
+  raise_fault(tail.args, words.epoch, FaultKind::poisoned, Spot{Site::epoch}, 0);
+}
+
+/// Makes the control words the tail's. On a poisoned box no phase waits for anything or publishes: the launch falls through.
+MOETAIL_DEVICE bool use_control(Tail& tail, const ControlWords& loaded) {
+  if (tail.thread == kControlThread) hand_on_control(tail, loaded);
+  device::wait_barrier(tail.control_barrier(), 0);
+  const Line first = device::load_shared_line(tail.words() + block_words::kControl);
+  const Line second = device::load_shared_line(tail.words() + block_words::kControl + 16);
+  tail.slot = static_cast<i32>(first.word[2]);
+  tail.previous = protocol::unpack_record(static_cast<u64>(second.word[1]) << 32 | second.word[0]);
   if constexpr (!protocol::kRearmsByRecord)
     if (tail.previous.batch > tail.batch) tail.previous.batch = tail.batch;
-  if (__builtin_expect(words.poison == 0, 1)) return true;
-  *tail.failed = 1;
-  if (words.poison < kRecorded) raise_fault(tail.args, tail.epoch, FaultKind::poisoned, Spot{Site::epoch}, 0);
-  return false;
+  return first.word[3] != 0;
 }
 
 }  // namespace moetail::kernels

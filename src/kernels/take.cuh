@@ -6,14 +6,17 @@ using namespace moetail::kernels;
 namespace device = moetail::device;
 
 extern "C" __global__ void __launch_bounds__(kThreads) moetail_take(const __grid_constant__ Args args) {
-  __shared__ moetail::protocol::u32 words[kPlainWords];
-  Tail tail = open_plain(args, words);
+  __shared__ __align__(16) moetail::protocol::u8 words[block_words::kBytes];
+  Tail tail = open_plain(args, device::shared_address(words));
   using namespace moetail::protocol;
   const auto lines = moetail::kernels::part_of(static_cast<u32>(tail.batch * kHiddenLines),
                                                static_cast<u32>(tail.cluster), kPlainBlocks);
   bool alive = use_control(tail, load_control(tail));
   // The tail has advanced the epoch: its call is the one before.
-  tail.epoch -= 1;
+  const moetail::protocol::u64 served = tail.epoch() - 1;
+  __syncthreads();
+  if (tail.thread == 0) device::store_shared(tail.words() + block_words::kControl, served);
+  __syncthreads();
   stall<Site::consume>(tail.args, tail.block());
   for (u32 i = lines.begin + threadIdx.x; i < lines.end; i += kThreads) {
     const int token = static_cast<int>(i / kHiddenLines), column = static_cast<int>(i % kHiddenLines);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/fault.hpp"
+#include "device/shared.hpp"
 #include "kernels/view.hpp"
 #include "protocol/wait.hpp"
 
@@ -48,25 +49,25 @@ MOETAIL_COLD WaitVerdict look_around(const RankArgs& args, u64 epoch, Spot spot,
   return device::look_around_of(ArgsRank{args, epoch}, spot, elapsed_ns);
 }
 
-/// The policy, one object a wait.
+/// The policy, one object a wait. `epoch_at`: shared address of the epoch, which only a look around and a fault want to know.
 class Waiter {
  public:
-  MOETAIL_DEVICE Waiter(const RankArgs& args, u64 epoch) : args_(args), epoch_(epoch) {}
+  MOETAIL_DEVICE Waiter(const RankArgs& args, u32 epoch_at) : args_(args), epoch_at_(epoch_at) {}
 
   MOETAIL_DEVICE u32 ticket() { return 0; }
   MOETAIL_DEVICE WaitVerdict pause(u32 spins, u32, int, const Spot& spot) {
     if (__builtin_expect(spins % kSpinsPerLook != kSpinsPerLook - 1, 1)) return WaitVerdict::go_on;
     const u64 now = device::global_time_ns();
     if (begin_ns_ == 0) begin_ns_ = now;
-    return look_around(args_, epoch_, spot, now - begin_ns_);
+    return look_around(args_, device::load_shared_pair(epoch_at_), spot, now - begin_ns_);
   }
   MOETAIL_DEVICE void raise(FaultKind kind, const Spot& spot) {
-    raise_fault(args_, epoch_, kind, spot, device::global_time_ns() - begin_ns_);
+    raise_fault(args_, device::load_shared_pair(epoch_at_), kind, spot, device::global_time_ns() - begin_ns_);
   }
 
  private:
   const RankArgs& args_;
-  u64 epoch_;
+  u32 epoch_at_;
   u64 begin_ns_ = 0;  ///< of the first look: the spins before it are not counted
 };
 

@@ -8,7 +8,7 @@ namespace device = moetail::device;
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
     moetail_wave(const __grid_constant__ Args args) {
   extern __shared__ __align__(128) moetail::protocol::u8 shared[];
-  Tail tail = make_tail(args, shared);
+  Tail tail = make_tail(args, device::shared_address(shared));
   const int num_iterations = num_tiles(tail) * tail.num_row_blocks();
 
   open_block(tail, num_iterations);
@@ -18,12 +18,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   bool alive = use_control(tail, load_control(tail));
   if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   trigger_at(Trigger::after_errands);
-  if (alive && tail.block() == 0 && tail.warp == kComputeWarps - 1) alive = check_header(tail);
+  if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);
   alive = alive && prepare_rows(tail);
   device::wait_barrier(tail.gamma_barrier(), 0);
   for (int index = 0; index < num_iterations; ++index) {
     alive = alive && reduce_iteration(tail, iteration_of(tail, index));
-    if (!alive) *tail.failed = 1;
+    if (!alive) tail.set_failed();
     if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);
     // The residual is an ordinary input.
     if constexpr (kStartsEarly) device::wait_for_predecessor();

@@ -47,8 +47,8 @@ MOETAIL_DEVICE void fetch_weights(const Tail& tail, i32 index) {
   if (first_row + row >= kShape.shard() || row_bytes == 0) return;
   const u16* from = tail.args.call.shard + static_cast<u64>(first_row + row) * kShape.latent +
                     tail.slice_begin() * protocol::kLineColumns;
-  const u32 to = tail.shared_address + kShared.weights +
-                 static_cast<u32>((it.stage * kGeometry.row_block + row) * kCut.pitch);
+  const u32 to =
+      tail.shared + kShared.weights + static_cast<u32>((it.stage * kGeometry.row_block + row) * kCut.pitch);
   device::copy_bulk_async(to, from, row_bytes, barrier, device::evict_first_policy());
 }
 
@@ -62,7 +62,8 @@ MOETAIL_DEVICE void clear_padding(const Tail& tail) {
       const i32 row = i / count, line = first + i % count;
       const u32 base = row < kWeightRows ? kShared.weights : kShared.operand;
       const i32 local = row < kWeightRows ? row : row - kWeightRows;
-      *tail.at<Line>(base + static_cast<u32>(local * kCut.pitch + line * protocol::kLineBytes)) = Line{};
+      device::store_shared(
+          tail.shared + base + static_cast<u32>(local * kCut.pitch + line * protocol::kLineBytes), Line{});
     }
   }
 }
@@ -72,19 +73,20 @@ MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
   if (tail.thread == 0) {
     for (i32 i = 0; i < kGeometry.stages * kRowGroups + 2; ++i)
       device::init_barrier(tail.weights_barrier(0, i));
+    device::init_barrier(tail.control_barrier());
     device::fence_barrier_init();
     device::expect_bytes(tail.exchange_barrier(), exchange_bytes(kCut, kGeometry));
-    *tail.failed = 0;
+    device::store_shared(tail.words() + block_words::kFailed, 0u);
   }
   clear_padding(tail);
   __syncthreads();
-  // Waited for just before the first store into another block: until then the others may not have started.
+  // Nobody stores into another block before that one has started and set up its barriers.
   device::arrive_cluster_relaxed();
   if (tail.thread == kThreads - 1) {
     const u32 bytes = static_cast<u32>(tail.slice_lines()) * protocol::kLineBytes;
     device::expect_bytes(tail.gamma_barrier(), bytes);
     if (bytes != 0)
-      device::copy_bulk_async(tail.shared_address + kShared.gamma,
+      device::copy_bulk_async(tail.shared + kShared.gamma,
                               tail.args.call.norm + tail.slice_begin() * protocol::kLineColumns, bytes,
                               tail.gamma_barrier());
   }
@@ -93,6 +95,8 @@ MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
   for (i32 i = 0; i < kGeometry.stages; ++i)
     if (i < loads) fetch_weights(tail, i);
   touch_arguments(tail);
+  // Here and not before the first such store: its acquire empties the L1, and that would be in front of the rows' loads.
+  device::wait_cluster_acquire();
 }
 
 /// After the last use of iteration `index`'s stage by any thread of the block.

@@ -89,18 +89,20 @@ MOETAIL_FN constexpr bool table_is_in_order() {
 }
 static_assert(table_is_in_order());
 
-/// The control words, each on a cache line of its own: they are polled by different threads than those that
-/// write them.
+/// The control words. The first four, which every launch begins with, lie side by side, so that one load of 32 bytes fetches
+/// them; the others have a cache line each: they are polled by different threads than those that write them.
 enum class Control : int {
   epoch,        ///< calls served; its slot is epoch mod 3. Advanced by the last cluster of a tail
+  poison,       ///< 0, or 1 + the rank that faulted first, as far as this rank knows
   record_even,  ///< what the calls of even epochs dirtied
   record_odd,   ///< what the calls of odd epochs dirtied
   arrivals,     ///< clusters of the running tail that are done
-  poison,       ///< 0, or 1 + the rank that faulted first, as far as this rank knows
   bell,         ///< CPU engine: counts publications for a parked reader, a hint and never part of the data
   bell_target,  ///< CPU engine: the count at which the parked reader wants to be woken
 };
 inline constexpr int kControlWords = 7;
+inline constexpr int kControlWordsTogether = 4;
+inline constexpr int kControlLines = 1 + kControlWords - kControlWordsTogether;
 inline constexpr u64 kControlStrideBytes = 128;
 inline constexpr u64 kRegionAlignment = 128;
 
@@ -120,7 +122,11 @@ struct Layout {
            static_cast<u64>(row) * row_bytes[i];
   }
   MOETAIL_FN constexpr u64 control_at(Control word) const {
-    return offset[static_cast<int>(Region::control)] + static_cast<u64>(word) * kControlStrideBytes;
+    const int i = static_cast<int>(word);
+    const u64 within = i < kControlWordsTogether
+                           ? static_cast<u64>(i) * 8
+                           : static_cast<u64>(1 + i - kControlWordsTogether) * kControlStrideBytes;
+    return offset[static_cast<int>(Region::control)] + within;
   }
 };
 
@@ -133,7 +139,7 @@ MOETAIL_FN constexpr u64 row_elements(const Shape& shape, RowLength length) {
     case RowLength::routes_latent: return static_cast<u64>(shape.top_k) * static_cast<u64>(shape.latent);
     case RowLength::routes: return static_cast<u64>(shape.top_k);
     case RowLength::one: return 1;
-    case RowLength::control: return kControlWords * kControlStrideBytes / 8;
+    case RowLength::control: return kControlLines * kControlStrideBytes / 8;
   }
   return 0;
 }
