@@ -48,7 +48,7 @@ class Kernel {
   bool sum_latents(int token, std::array<Line, kMaxLines>& sum);
   bool sum_chunks();
   bool project();
-  void rearm(const protocol::Record& record);
+  void rearm(const protocol::Record& present);
   protocol::Header header() const;
   protocol::Record record() const;
   bool wait(Spot spot, protocol::Runs& runs) { return protocol::wait_runs(mem_, spot, runs); }
