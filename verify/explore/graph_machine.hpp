@@ -76,8 +76,8 @@ class GraphMachine final : public Machine {
   const std::vector<int>& history(u64 address) { return histories_[address]; }
   /// First index into the word's history that a load of `part` may see; -1 is the initial value.
   int oldest(const Part& part, u64 address);
-  bool is_empty_at(u64 address, int event) const;
-  u64 value_at(u64 address, int event) const;
+  bool is_empty_at(u64 address, int id) const;
+  u64 value_at(u64 address, int id) const;
   /// Shows the part a word that is there as missing, each once: a word that has arrived for others may be late here.
   bool probe(Part& part, u64 address, int count, u32* values);
   int record_load(Part& part, Event::Kind kind, u64 address, int source);

@@ -68,6 +68,7 @@ bool delegate(const Options& options, const std::string& safeguard, const std::v
                                     fmt::format("{}", options.limits.seconds)};
   for (const std::string& name : names) words.insert(words.end(), {"--case", name});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const pid_t child = fork();
@@ -120,11 +121,7 @@ int run(const Options& options) {
   return fulfilled ? 0 : 1;
 }
 
-}  // namespace
-}  // namespace moetail::explore
-
-int main(int argc, char** argv) {
-  using namespace moetail::explore;
+int run(int argc, char** argv) {
   try {
     CLI::App app("Runs the headers of src/protocol in every execution of small configurations");
     Options options;
@@ -158,4 +155,11 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "moetail_explore: {}\n", error.what());
     return 2;
   }
+}
+
+}  // namespace
+}  // namespace moetail::explore
+
+int main(int argc, char** argv) {
+  return moetail::explore::run(argc, argv);
 }
