@@ -18,11 +18,16 @@ FakeState& state() {
   return the_state;
 }
 
-/// Counts the call and does it, unless it shall fail. One at a time: kernels are loaded from several threads.
+/// One call at a time, whatever it calls: kernels are loaded from several threads. Recursive, since host functions run inside one.
+std::recursive_mutex& call_mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+/// Counts the call and does it, unless it shall fail.
 template <typename Body>
 Result call(const char* symbol, const Body& body) {
-  static std::recursive_mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(call_mutex());
   ++state().calls[symbol];
   const auto failure = state().failures.find(symbol);
   if (failure != state().failures.end()) return failure->second;

@@ -16,6 +16,8 @@ namespace {
 constexpr int kSpinsWithCoresToSpare = 4096;
 constexpr int kSpinsWhenCrowded = 32;
 constexpr std::size_t kBufferAlignment = 256;
+// A call's label where it is that of the box's latest tail, which only the main stream's thread may look at.
+constexpr int kLayerOfTheBox = -1;
 
 int num_cores() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -58,7 +60,9 @@ void Box::fill_peers(int, Mode, std::span<const engine::SentRows>) {
 void Box::launch(engine::Stream& stream, Kernel kernel, const TailCall& call) {
   auto& rank_stream = static_cast<RankStream&>(stream);
   const bool on_main = rank_stream.role == engine::StreamRole::main;
-  rank_stream.thread.enqueue([this, kernel, call, on_main] {
+  rank_stream.thread.enqueue([this, kernel, call = TailCall(call), on_main]() mutable {
+    // The box's label is the main stream's own: what else runs has none.
+    if (call.layer == kLayerOfTheBox) call.layer = on_main ? state_.layer : 0;
     const auto cluster_part = [&](int index, int count) {
       Cluster cluster(state_, index, count, call.layer);
       kernel(cluster, call);
@@ -80,7 +84,7 @@ void Box::publish_rows(engine::Stream& stream, const PublishTargets& targets, co
   TailCall call;
   call.mode = targets.twoshot ? Mode::twoshot : Mode::publish;
   call.batch = targets.batch;
-  call.layer = state_.layer;
+  call.layer = kLayerOfTheBox;
   call.routed.form = Form::partial;
   call.routed.partial = rows;
   launch(stream, publish_partials, call);
