@@ -46,9 +46,7 @@ class OutReader {
                   columns = load_relaxed_sys(at);
                   return protocol::has_empty(columns) ? 1 : 0;
                 });
-    if (!is_alive_)
-      return Line{
-          {protocol::kCleanedWord, protocol::kCleanedWord, protocol::kCleanedWord, protocol::kCleanedWord}};
+    if (!is_alive_) return protocol::line_of(protocol::kCleanedWord);
     if constexpr (kConsumerRearms) rearm(owner, at);
     return columns;
   }
@@ -64,9 +62,8 @@ class OutReader {
     const BoxView& box = consumer_.box;
     u8* const own = box.peer[box.rank];
     u8* const whose = owner == box.rank ? own : consumer_.link.rearm_others;
-    store_weak(
-        reinterpret_cast<Line*>(whose + (reinterpret_cast<u8*>(at) - own)),
-        Line{{protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord}});
+    store_weak(reinterpret_cast<Line*>(whose + (reinterpret_cast<u8*>(at) - own)),
+               protocol::line_of(protocol::kEmptyWord));
   }
 
   const OutConsumer& consumer_;

@@ -123,7 +123,7 @@ MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 par
   constexpr i32 kStep = kPerSource ? 32 : kErrandThreads;
   constexpr u32 kRowLines = static_cast<u32>(kRowBytes<kRegion> / protocol::kLineBytes);
   const Part mine = part_of(tail.previous.batch * kRowLines, part, parts);
-  const Line empty{{protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord, protocol::kEmptyWord}};
+  const Line empty = protocol::line_of(protocol::kEmptyWord);
 #pragma unroll 1
   for (i32 source = kPerSource ? errand / 32 : 0; source < kSources; source += kErrandWarps) {
     u8* box =

@@ -22,7 +22,7 @@ inline constexpr i32 kThreads = 32 * (kComputeWarps + 1);
 /// failed flag, and a word a warp that nobody reads (touch_arguments).
 namespace block_words {
 inline constexpr u32 kControl = 0, kBarrier = 32, kFailed = 40, kTouched = 48;
-inline constexpr i32 kBytes = 48 + kThreads / 32 * 4;
+inline constexpr i32 kBytes = static_cast<i32>(kTouched) + kThreads / 32 * 4;
 }  // namespace block_words
 
 /// What a kernel is compiled for besides its shape.

@@ -208,36 +208,13 @@ MOETAIL_DEVICE bool fetch_routes(const Tail& tail, i32 token, i32 line, i32 firs
   return load_routes(tail, token, line, first, end, routes);
 }
 
-/// This lane's two columns of `line` of `token`, summed over the routes and rounded. All lanes of the warp. `between` runs once the
-/// first loads are on their way. `fine` becomes false after a fault.
-template <class Between>
-MOETAIL_DEVICE u32 finalize_word(const Tail& tail, i32 token, i32 line, bool& fine, Between&& between) {
-  const i32 group = tail.lane % 4;
-  const i32 run_begin = protocol::finalize_group_begin(group, kShape.top_k);
-  const i32 run_end = protocol::finalize_group_begin(group + 1, kShape.top_k);
-  device::Columns sum{};
-#pragma unroll
-  for (i32 load = 0; load < kRunLoads; ++load) {
-    Routes routes;
-    if (kRoutesAreDense || fine)
-      fine = fetch_routes(tail, token, line, run_begin + load * kRoutesInFlight, run_end, routes);
-    if (load == 0) between();
-    if (kRoutesAreDense || fine) add_routes(sum, routes);
-  }
-  return join_runs(sum, group);
-}
-
-/// Whether `fine` holds in all four lanes of this lane's line: a line with a bad route is not published at all.
-MOETAIL_DEVICE bool is_line_fine(const Tail& tail, bool fine) {
-  if constexpr (kForm == Form::permuted || kPollsSlots)
-    return (__ballot_sync(~0u, !fine) >> (tail.lane & ~3) & 0xFu) == 0;
-  return fine;
-}
-
 /// One pass of finalize: eight items a warp, from `base` on. With kReadsControl the control words are loaded behind the rows and
 /// used before the first store. Returns whether this thread goes on.
 template <bool kReadsControl>
 MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base) {
+  const i32 group = tail.lane % 4;
+  const i32 run_begin = protocol::finalize_group_begin(group, kShape.top_k);
+  const i32 run_end = protocol::finalize_group_begin(group + 1, kShape.top_k);
   const u32 wanted = base + static_cast<u32>(tail.lane) / 4;
   const bool on = wanted < share.part.end;
   // Lanes without an item take the share's first once more and keep the result to themselves.
@@ -246,11 +223,22 @@ MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base) {
             line = share.first_line + static_cast<i32>(item % share.lines);
   bool alive = true, fine = true;
   if constexpr (kReadsControl && kPollsSlots) fine = alive = use_control(tail, load_control(tail));
-  const u32 word = finalize_word(tail, token, line, fine, [&] {
-    if constexpr (kReadsControl && !kPollsSlots) alive = use_control(tail, load_control(tail));
-  });
+  device::Columns sum{};
+#pragma unroll
+  for (i32 load = 0; load < kRunLoads; ++load) {
+    Routes routes;
+    if (kRoutesAreDense || fine)
+      fine = fetch_routes(tail, token, line, run_begin + load * kRoutesInFlight, run_end, routes);
+    if constexpr (kReadsControl && !kPollsSlots)
+      if (load == 0) alive = use_control(tail, load_control(tail));
+    if (kRoutesAreDense || fine) add_routes(sum, routes);
+  }
   if (!kRoutesAreDense && on && alive && !fine) tail.set_failed();
-  if (is_line_fine(tail, fine) && on && alive) put_partial(tail, token, line, tail.lane % 4, word);
+  const u32 word = join_runs(sum, group);
+  // A line with a bad route is not published at all. All lanes vote: this must stand behind no condition of single lanes.
+  if constexpr (kForm == Form::permuted || kPollsSlots)
+    fine = (__ballot_sync(~0u, !fine) >> (tail.lane & ~3) & 0xFu) == 0;
+  if (on && fine && alive) put_partial(tail, token, line, group, word);
   return alive;
 }
 

@@ -48,11 +48,11 @@ MOETAIL_DEVICE void multiply(const Addresses& from, device::Tile (&out)[kTiles])
   device::Tile chain[kChains][kTiles] = {};
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const device::Fragment upper = device::load_fragment(from.weights + step * 64);
-    const device::Fragment lower = device::load_fragment(from.weights + step * 64 + 8 * kCut.pitch);
+    const device::Line upper = device::load_shared_line(from.weights + step * 64);
+    const device::Line lower = device::load_shared_line(from.weights + step * 64 + 8 * kCut.pitch);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const device::Fragment b = device::load_fragment(from.operand + n * 8 * kCut.pitch + step * 64);
+      const device::Line b = device::load_shared_line(from.operand + n * 8 * kCut.pitch + step * 64);
       device::multiply_add<0>(chain[2 * step % kChains][n], upper, lower, b);
       device::multiply_add<1>(chain[(2 * step + 1) % kChains][n], upper, lower, b);
     }

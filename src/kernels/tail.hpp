@@ -50,7 +50,7 @@ struct Tail {
   MOETAIL_DEVICE void set_failed() const { device::store_shared(words() + block_words::kFailed, 1u); }
   /// After use_control. It stays in shared memory: what needs it is rare, or one thread's.
   MOETAIL_DEVICE u64 epoch() const { return device::load_shared_pair(words() + block_words::kControl); }
-  MOETAIL_DEVICE Waiter waiter() const { return Waiter(args, words() + block_words::kControl); }
+  MOETAIL_DEVICE Waiter waiter() const { return Waiter({args, words() + block_words::kControl}); }
 };
 
 /// Token tiles of the call.

@@ -30,12 +30,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_take(const __grid
               line = device::load_relaxed_sys(from);
               return has_empty(line) ? 1 : 0;
             });
-    if (!alive) line = Line{{kCleanedWord, kCleanedWord, kCleanedWord, kCleanedWord}};
+    if (!alive) line = line_of(kCleanedWord);
     device::store_weak(reinterpret_cast<Line*>(tail.args.call.destination) + i, line);
     if (!alive) continue;
     stall<Site::consume_rearm>(tail.args, tail.block());
     device::u8* box = owner == tail.args.rank ? tail.args.peer[tail.args.rank] : tail.args.rearm_others;
-    device::store_weak(reinterpret_cast<Line*>(box + where),
-                       Line{{kEmptyWord, kEmptyWord, kEmptyWord, kEmptyWord}});
+    device::store_weak(reinterpret_cast<Line*>(box + where), line_of(kEmptyWord));
   }
 }

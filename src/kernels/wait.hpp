@@ -10,7 +10,6 @@
 namespace moetail::kernels {
 
 using device::kRecorded;
-using device::kSpinsPerLook;
 using protocol::FaultKind;
 using protocol::Site;
 using protocol::Spot;
@@ -49,26 +48,20 @@ MOETAIL_COLD WaitVerdict look_around(const RankArgs& args, u64 epoch, Spot spot,
   return device::look_around_of(ArgsRank{args, epoch}, spot, elapsed_ns);
 }
 
-/// The policy, one object a wait. `epoch_at`: shared address of the epoch, which only a look around and a fault want to know.
-class Waiter {
- public:
-  MOETAIL_DEVICE Waiter(const RankArgs& args, u32 epoch_at) : args_(args), epoch_at_(epoch_at) {}
+/// device/fault.hpp's Rank of a wait. `epoch_at`: shared address of the epoch, which only a look around and a fault want to know.
+struct WaitingRank {
+  const RankArgs& args;
+  u32 epoch_at;
 
-  MOETAIL_DEVICE u32 ticket() { return 0; }
-  MOETAIL_DEVICE WaitVerdict pause(u32 spins, u32, int, const Spot& spot) {
-    if (__builtin_expect(spins % kSpinsPerLook != kSpinsPerLook - 1, 1)) return WaitVerdict::go_on;
-    const u64 now = device::global_time_ns();
-    if (begin_ns_ == 0) begin_ns_ = now;
-    return look_around(args_, device::load_shared_pair(epoch_at_), spot, now - begin_ns_);
+  MOETAIL_DEVICE WaitVerdict look_around(const Spot& spot, u64 elapsed_ns) const {
+    return kernels::look_around(args, device::load_shared_pair(epoch_at), spot, elapsed_ns);
   }
-  MOETAIL_DEVICE void raise(FaultKind kind, const Spot& spot) {
-    raise_fault(args_, device::load_shared_pair(epoch_at_), kind, spot, device::global_time_ns() - begin_ns_);
+  MOETAIL_DEVICE void raise_fault(FaultKind kind, const Spot& spot, u64 elapsed_ns) const {
+    kernels::raise_fault(args, device::load_shared_pair(epoch_at), kind, spot, elapsed_ns);
   }
-
- private:
-  const RankArgs& args_;
-  u32 epoch_at_;
-  u64 begin_ns_ = 0;  ///< of the first look: the spins before it are not counted
 };
+
+/// The policy, one object a wait.
+using Waiter = device::WaiterOf<WaitingRank>;
 
 }  // namespace moetail::kernels

@@ -18,6 +18,11 @@ inline constexpr u32 kCleanedWord = 0x7FFF7FFFu;
 inline constexpr u32 kNanWeight = 0x7FFFFFFFu;
 inline constexpr u32 kDroppedRoute = 0x7FFFFFFEu;
 
+/// A line of four times the same word: kEmptyWord arms, kCleanedWord is what a fault leaves.
+MOETAIL_FN constexpr Line line_of(u32 word) {
+  return Line{{word, word, word, word}};
+}
+
 MOETAIL_FN constexpr bool is_empty(u32 word) {
   return word == kEmptyWord;
 }
