@@ -6,7 +6,6 @@ They see the headers of include/moetail/device, src/device and src/protocol and 
 from memory. NVRTC also checks the PTX that each access must become and that nothing spills. Exit status: 0 compiled, 1 rejected, 77 the
 compiler is not installed. With --expect-rejection a header includes one of the library's own kernels, and 0 means that it was refused.
 """
-import argparse
 import pathlib
 import re
 import shutil
@@ -17,11 +16,11 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "protocol_compile"))
+import compilers  # noqa: E402
 import nvrtc  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "decode_kernels.cu"
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
-SKIPPED = 77
 CONTROL = '#include "kernels/view.hpp"\n'
 # Entry -> what its PTX must hold.
 EXPECTED = {
@@ -86,20 +85,10 @@ def compile_with_nvcc(compiler, control):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("compiler", choices=["nvcc", "nvrtc"])
-    parser.add_argument("--expect-rejection", action="store_true")
-    parser.add_argument("--cuda-bin", help="where nvcc may be, besides PATH")
-    parser.add_argument("--cuda-lib", help="where libnvrtc.so may be, besides the loader's path")
-    parser.add_argument("--required", action="store_true", help="a compiler that is not installed is a failure")
-    args = parser.parse_args()
-    if args.compiler == "nvrtc":
-        found = nvrtc.load(args.cuda_lib)
-    else:
-        found = shutil.which("nvcc") or (shutil.which("nvcc", path=args.cuda_bin) if args.cuda_bin else None)
+    args = compilers.parse(__doc__, ["nvcc", "nvrtc"])
+    found, status = compilers.find(args)
     if found is None:
-        print(f"skipped: {args.compiler} is not installed on this machine")
-        return 1 if args.required else SKIPPED
+        return status
     ok, log = (compile_with_nvrtc if args.compiler == "nvrtc" else compile_with_nvcc)(found, args.expect_rejection)
     if args.expect_rejection:
         refused = not ok and "kernels/view.hpp" in log

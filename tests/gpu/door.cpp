@@ -162,18 +162,7 @@ std::vector<cuda::DeviceMemory> Door::make_rows(int batch) const {
 }
 
 std::vector<u16> Door::read(const std::vector<cuda::DeviceMemory>& rows, int batch) const {
-  std::vector<std::vector<u16>> all;
-  for (const auto& memory : rows) {
-    all.emplace_back(size_of(batch) * size_of(shape_.hidden));
-    gpu_.stream->copy(all.back().data(), memory.address(), all.back().size() * 2);
-  }
-  gpu_.stream->synchronize();
-  const std::vector<std::span<const u16>> spans(all.begin(), all.end());
-  if (all.size() > 1) {
-    const auto report = verify::compare_ranks(spans, shape_.hidden);
-    require(report.passes(), "ranks differ: {}", report.text());
-  }
-  return all.front();
+  return read_equal_rows(gpu_, rows, batch, shape_.hidden);
 }
 
 void Door::judge(int layer, const DoorInputs& inputs, Mode mode, const std::vector<u16>& rows) const {

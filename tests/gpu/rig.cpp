@@ -305,19 +305,24 @@ void Rig::require_no_fault() const {
                                 fault->peer, fault->token, fault->epoch));
 }
 
-std::vector<u16> Rig::equal_rows(const std::vector<cuda::DeviceMemory>& destinations, int batch) {
+std::vector<u16> read_equal_rows(const Gpu& gpu, const std::vector<cuda::DeviceMemory>& destinations,
+                                 int batch, int hidden) {
   std::vector<std::vector<u16>> rows;
   for (const auto& destination : destinations) {
-    rows.emplace_back(static_cast<std::size_t>(batch) * shape_.hidden);
-    gpu_.stream->copy(rows.back().data(), destination.address(), rows.back().size() * 2);
+    rows.emplace_back(static_cast<std::size_t>(batch) * static_cast<std::size_t>(hidden));
+    gpu.stream->copy(rows.back().data(), destination.address(), rows.back().size() * 2);
   }
-  gpu_.stream->synchronize();
+  gpu.stream->synchronize();
   const std::vector<std::span<const u16>> spans(rows.begin(), rows.end());
   if (rows.size() > 1) {
-    const auto report = verify::compare_ranks(spans, shape_.hidden);
+    const auto report = verify::compare_ranks(spans, hidden);
     require(report.passes(), "ranks differ: {}", report.text());
   }
   return rows.front();
+}
+
+std::vector<u16> Rig::equal_rows(const std::vector<cuda::DeviceMemory>& destinations, int batch) {
+  return read_equal_rows(gpu_, destinations, batch, shape_.hidden);
 }
 
 std::vector<u8> Rig::mailbox(int rank, Region region, int slot, int source, int count) const {

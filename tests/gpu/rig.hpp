@@ -95,6 +95,10 @@ struct DeviceInputs {
   std::vector<kernels::CallInputs> ranks;
 };
 
+/// Output rows [batch, hidden] of every rank, which must be equal: one rank's.
+std::vector<u16> read_equal_rows(const Gpu& gpu, const std::vector<cuda::DeviceMemory>& destinations,
+                                 int batch, int hidden);
+
 class Rig {
  public:
   Rig(const Gpu& gpu, const Shape& shape, World world, u64 seed = 1, int replay_rank = 0, int layers = 1);

@@ -5,20 +5,18 @@
 Exit status: 0 compiled, 1 rejected, 77 the compiler is not installed. With --expect-rejection a header that includes
 <cstdint> is added to the room and 0 means that the compiler refused it for that reason.
 """
-import argparse
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 
+import compilers
 import nvrtc
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE_ROOT = HERE.parents[1] / "src"
 PROBE = HERE / "probe.cu"
 ARCH = "sm_90a"
-SKIPPED = 77
 NO_PROBE = "the probe's entry is not in the PTX"
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Werror"]
 CONTROL = {"protocol/control.hpp": "#pragma once\n#include <cstdint>\n"}
@@ -84,24 +82,11 @@ def has_probe(ptx):
     return ".entry moetail_protocol_probe" in ptx
 
 
-def find_program(name, cuda_bin):
-    return shutil.which(name) or (shutil.which(name, path=cuda_bin) if cuda_bin else None)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("compiler", choices=["g++", "clang++", "nvcc", "nvrtc"])
-    parser.add_argument("--expect-rejection", action="store_true")
-    parser.add_argument("--cuda-bin", help="where nvcc may be, besides PATH")
-    parser.add_argument("--cuda-lib", help="where libnvrtc.so may be, besides the loader's path")
-    parser.add_argument("--required", action="store_true", help="a compiler that is not installed is a failure")
-    args = parser.parse_args()
-
-    found = (nvrtc.load(args.cuda_lib) if args.compiler == "nvrtc"
-             else find_program(args.compiler, args.cuda_bin))
+    args = compilers.parse(__doc__, ["g++", "clang++", "nvcc", "nvrtc"])
+    found, status = compilers.find(args)
     if found is None:
-        print(f"skipped: {args.compiler} is not installed on this machine")
-        return 1 if args.required else SKIPPED
+        return status
 
     headers = room_headers()
     if args.expect_rejection:
