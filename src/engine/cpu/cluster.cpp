@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/cpu/futex.hpp"
+#include "base/futex.hpp"
 
 namespace moetail::cpu {
 namespace {
@@ -54,7 +54,7 @@ void Cluster::ring(int peer) {
   // counts the bell and looks at the target, so one of them sees the other.
   const u64 count = strong(bell).fetch_add(1, std::memory_order_seq_cst) + 1;
   if (count >= strong(view().control_of(peer, Control::bell_target)).load(std::memory_order_seq_cst))
-    futex_wake_all(futex_word(bell));
+    base::futex_wake_all(base::futex_word(bell));
 }
 
 void Cluster::ring_all() {
@@ -95,7 +95,7 @@ void Cluster::park(u64 ticket, int missing, std::chrono::nanoseconds limit) {
   strong(target).store(wanted, std::memory_order_seq_cst);
   const u64 now = strong(bell).load(std::memory_order_seq_cst);
   const bool nothing_new = count_ == 1 ? now < wanted : now == ticket;
-  if (nothing_new) futex_wait(futex_word(bell), static_cast<u32>(now), limit);
+  if (nothing_new) base::futex_wait(base::futex_word(bell), static_cast<u32>(now), limit);
   if (count_ == 1) strong(target).store(kNobodyParked, std::memory_order_seq_cst);
 }
 
@@ -128,13 +128,13 @@ void Cluster::poison_everyone() {
     const u64 known = load(view().control(Control::poison));
     strong(view().control_of(peer, Control::poison))
         .compare_exchange_strong(clean, known != 0 ? known : mine, std::memory_order_acq_rel);
-    futex_wake_all(futex_word(view().control_of(peer, Control::bell)));
+    base::futex_wake_all(base::futex_word(view().control_of(peer, Control::bell)));
   }
 }
 
 void abort_waits(BoxState& box) {
   box.stop.store(true, std::memory_order_release);
-  futex_wake_all(futex_word(box.view.control(Control::bell)));
+  base::futex_wake_all(base::futex_word(box.view.control(Control::bell)));
 }
 
 }  // namespace moetail::cpu

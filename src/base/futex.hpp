@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace moetail::cpu {
+namespace moetail::base {
 
 // The low half of a 64-bit counter: moetail runs on little-endian machines only.
 inline std::uint32_t* futex_word(std::uint64_t* counter) {
@@ -31,4 +31,4 @@ inline void futex_wake_all(std::uint32_t* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace moetail::cpu
+}  // namespace moetail::base
