@@ -48,15 +48,15 @@ Harness::Harness(const World& world, const Shape& shape, const HarnessOptions& o
   for (int layer = 0; layer < options.layers; ++layer) {
     const auto& weights = weights_[static_cast<std::size_t>(layer)];
     std::vector<PreparedTail> row;
-    for (int rank = 0; rank < shape.ranks; ++rank)
-      row.emplace_back(boxes_[static_cast<std::size_t>(rank)],
-                       TailWeights::from_full(shape, rank, weights.w_up, weights.gamma), layer + 1);
+    for (const TailBox& box : boxes_)
+      row.emplace_back(box, TailWeights::from_full(shape, box.rank(), weights.w_up, weights.gamma),
+                       layer + 1);
     tails_.push_back(std::move(row));
   }
 }
 
 Harness::~Harness() {
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
+  for (int rank = world_.first_rank(); rank < end_rank(); ++rank) {
     for (const Stream& stream : {world_.main_stream(rank), world_.side_stream(rank)}) {
       try {
         stream.synchronize();
@@ -144,7 +144,8 @@ RankCall Harness::prepare_rank(int rank, int batch, const verify::CallInputs& in
 std::vector<RankCall> Harness::prepare(int batch, const verify::CallInputs& inputs,
                                        const CallOptions& options) {
   std::vector<RankCall> calls;
-  for (int rank = 0; rank < shape_.ranks; ++rank) calls.push_back(prepare_rank(rank, batch, inputs, options));
+  for (int rank = world_.first_rank(); rank < end_rank(); ++rank)
+    calls.push_back(prepare_rank(rank, batch, inputs, options));
   return calls;
 }
 
@@ -159,7 +160,7 @@ Outputs& Harness::consume(const std::vector<OutView>& views, const CallOptions& 
       continue;
     }
     const OutConsumer consumer = boxes_[rank].consumer(views[rank]);
-    world_.main_stream(static_cast<int>(rank)).launch([consumer, hidden, rows = outputs[rank].data()] {
+    world_.main_stream(views[rank].rank).launch([consumer, hidden, rows = outputs[rank].data()] {
       // Last row first: the order of rows is the consumer's own affair.
       for (int token = consumer.batch - 1; token >= 0; --token)
         consume_row(consumer, token, {rows + static_cast<std::size_t>(token) * hidden, hidden});
@@ -208,7 +209,7 @@ std::vector<Bf16> Harness::check(int batch, const CallOptions& options) {
 }
 
 void Harness::set_hooks(cpu::Hooks* hooks) {
-  for (int rank = 0; rank < shape_.ranks; ++rank) state(rank).hooks = hooks;
+  for (int rank = world_.first_rank(); rank < end_rank(); ++rank) state(rank).hooks = hooks;
 }
 
 }  // namespace moetail::testing

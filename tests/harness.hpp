@@ -50,7 +50,7 @@ struct CallOptions {
 class Harness {
  public:
   explicit Harness(const Shape& shape, const HarnessOptions& options = {});
-  /// On a world that others use too; `options.world` and `options.policy` are not read.
+  /// On a world that others use too, or one whose other ranks are processes; `options.world` and `options.policy` are not read.
   Harness(const World& world, const Shape& shape, const HarnessOptions& options = {});
   ~Harness();  ///< waits until nothing runs any more: launches read what the harness owns
   Harness(const Harness&) = delete;
@@ -60,7 +60,7 @@ class Harness {
   const World& world() const { return world_; }
   std::vector<TailBox>& boxes() { return boxes_; }
   PreparedTail& tail(int rank, int layer = 0) {
-    return tails_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(rank)];
+    return tails_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(rank - world_.first_rank())];
   }
   verify::LayerWeights& weights(int layer = 0) { return weights_[static_cast<std::size_t>(layer)]; }
   const verify::LayerWeights& weights(int layer = 0) const {
@@ -91,12 +91,14 @@ class Harness {
   /// Installs test hooks in every rank's engine state; null takes them out. Only while nothing runs.
   void set_hooks(cpu::Hooks* hooks);
   cpu::BoxState& state(int rank) {
-    return cpu::state_of(*boxes_[static_cast<std::size_t>(rank)].impl()->box);
+    return cpu::state_of(*boxes_[static_cast<std::size_t>(rank - world_.first_rank())].impl()->box);
   }
 
  private:
   Routed routed_of(const verify::RankInput& input, int batch) const;
   void feed(int rank, int batch, const verify::CallInputs& inputs, const CallOptions& options);
+
+  int end_rank() const { return world_.first_rank() + world_.local_ranks(); }
 
   Shape shape_;
   World world_;

@@ -146,6 +146,36 @@ struct SentRows {
   std::span<const Bf16> shared;   ///< [B, H]
 };
 
+/// The meeting place of ranks that are processes of one machine: a segment of shared memory, made by whoever starts them.
+/// docs/processes.md.
+class ProcessSession {
+ public:
+  /// For `ranks` ranks. Throws Code::invalid_argument, or Code::resource where there is no shared memory. Also removes what processes of
+  /// this user left in shared memory when they were killed during set-up.
+  static ProcessSession create(int ranks);
+
+  /// What each rank's ProcessGroup takes. Whoever knows it and runs as the same user can join, so hand it over in private (a pipe, an
+  /// environment variable), not on a command line. The object must live until every rank's World::processes has returned.
+  const std::string& token() const;
+  /// Ends the ranks' waits for each other in set-up and recovery with Code::fault and `reason`: for a launcher that sees a rank die.
+  void cancel(const std::string& reason) const;
+
+  struct Impl;
+
+ private:
+  explicit ProcessSession(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+/// This process's place in a group.
+struct ProcessGroup {
+  int rank = 0;
+  int ranks = 1;
+  std::string token;  ///< ProcessSession::token
+  /// The longest that a rank waits for the others in World::processes, make_boxes and recover, for each step; 1 ms at least.
+  std::chrono::milliseconds setup_deadline{60'000};
+};
+
 struct RankCall {
   PreparedTail* tail = nullptr;
   Call call;
@@ -177,6 +207,13 @@ class World {
   /// One rank, alone.
   static World single(const WorldOptions& options = {});
 
+  /// One rank, in this process, of a group whose others are processes of this user on this machine; CPU engine only. Collective, as are
+  /// make_boxes and recover: each is a vote, so that what fails on one rank is every rank's error, which names it, and a rank that has
+  /// died, left or not come is named too (Code::fault). After that fault the session is over: survivors meet in a new one.
+  /// `options.threads` counts those of all ranks. Throws Code::invalid_argument where ranks disagree (library, arithmetic, policy), and
+  /// Code::unsupported for the CUDA engine.
+  static World processes(const ProcessGroup& group, const WorldOptions& options = {});
+
   /// Rank `rank` of a group of `ranks`, alone on a GPU, to measure it: its peers' part of its mailboxes is filled once by
   /// TailBox::fill_peers and stays; what it sends to them goes to scratch memory at full cost, and what every rank gets whole is one
   /// store, as multicast on the wire. CUDA engine only, whatever `options.engine` says.
@@ -184,6 +221,7 @@ class World {
 
   int ranks() const;
   int local_ranks() const;  ///< how many of them live in this process: make_boxes returns one box for each
+  int first_rank() const;   ///< the first of those
   Engine engine() const;
   Stream main_stream(int rank) const;
   Stream side_stream(int rank) const;

@@ -2,6 +2,7 @@
 // What the door's handles hold. Tests reach the engine's state of a rank through TailBox::impl().
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -12,6 +13,8 @@
 #include "moetail/moetail.hpp"
 #include "moetail/policy.hpp"
 #include "runtime/call_tracker.hpp"
+#include "runtime/process_ranks.hpp"
+#include "transport/host.hpp"
 
 namespace moetail {
 
@@ -31,16 +34,19 @@ struct World::Impl {
   WorldOptions options;
   Policy policy;
   std::unique_ptr<engine::Group> group;
-  int num_ranks = 1;        ///< of the group
-  int first_rank = 0;       ///< of those in this process
-  std::vector<Rank> ranks;  ///< of this process
-  std::mutex mutex;         ///< guards `boxes`
+  int num_ranks = 1;                                 ///< of the group
+  int first_rank = 0;                                ///< of those in this process
+  std::vector<Rank> ranks;                           ///< of this process
+  std::unique_ptr<runtime::ProcessRanks> processes;  ///< where the others are processes, else null
+  std::atomic<int> families = 0;                     ///< how often boxes were made
+  std::mutex mutex;                                  ///< guards `boxes`
   std::vector<std::weak_ptr<TailBox::Impl>> boxes;
 };
 
 struct TailBox::Impl {
   std::shared_ptr<World::Impl> world;
-  std::shared_ptr<const void> family;  ///< the same of all boxes that one make_boxes returned
+  std::shared_ptr<const int>
+      family;  ///< the same of all boxes that one make_boxes returned, which counts from 1 on
   Shape shape;
   int rank = 0;
   std::unique_ptr<engine::Box> box;
@@ -61,6 +67,21 @@ struct PreparedTail::Impl {
 };
 
 namespace runtime {
+
+/// The ranks of a world that this process has: all of them, or `lone_rank`.
+struct RanksHere {
+  static constexpr int kAll = -1;
+
+  int ranks = 1;
+  int lone_rank = kAll;  ///< replayed on the CUDA engine, a process of a group on the CPU engine
+};
+/// Checked: a number of ranks that is supported, and every option.
+std::shared_ptr<World::Impl> make_world(const RanksHere& here, const WorldOptions& options);
+/// MOETAIL_MULTICAST. Throws Code::invalid_argument.
+transport::Copies copies_wanted();
+
+/// Waits for one stream. What a launch threw comes back as an Error.
+void wait_for_stream(Stream::Impl& stream);
 
 /// The box's main stream, which a call may name as `requested` or leave empty. Throws Code::busy for any other stream.
 std::shared_ptr<Stream::Impl> check_main_stream(const TailBox::Impl& box, const Stream& requested,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// World and Stream: the ranks of one process, their streams, and what is done with all of them together.
+// World: the ranks of one process, and what is done with all of them together.
 #include <algorithm>
 
 #include "base/env.hpp"
@@ -12,45 +12,51 @@
 namespace moetail {
 namespace {
 
-transport::Copies copies_wanted() {
-  const std::string value = base::read_env(base::kMulticast).value_or("1");
-  if (value != "0" && value != "1")
-    base::bad_argument(base::kMulticast.name, value, base::kMulticast.accepted);
-  return value == "1" ? transport::Copies::one_for_all : transport::Copies::one_a_rank;
-}
+using runtime::RanksHere;
 
 cpu::Mailboxes make_mailboxes(int ranks, const protocol::Layout& layout) {
-  const auto heap = std::make_shared<transport::HostHeap>(ranks, layout.total_bytes, copies_wanted());
+  const auto heap =
+      std::make_shared<transport::HostHeap>(ranks, layout.total_bytes, runtime::copies_wanted());
   cpu::Mailboxes mailboxes;
   for (int rank = 0; rank < ranks; ++rank) mailboxes.views.push_back(heap->view(rank, layout));
   mailboxes.owner = heap;
   return mailboxes;
 }
 
-constexpr int kAllRanks = -1;  // of a group, where one that is replayed could be named
-
-std::unique_ptr<engine::Group> make_group(int ranks, int replay_rank, const WorldOptions& options) {
+std::unique_ptr<engine::Group> make_group(const RanksHere& here, const WorldOptions& options) {
   if (options.engine == Engine::cuda) {
     cuda::GroupOptions group;
-    group.ranks = ranks;
-    group.replay_rank = replay_rank;
+    group.ranks = here.ranks;
+    group.replay_rank = here.lone_rank;
     group.deadline = options.deadline;
     group.first_deadline = options.first_deadline;
     group.main_stream = static_cast<cuda::abi::Stream>(options.cuda_stream);
     return std::make_unique<cuda::Group>(group);
   }
   cpu::GroupOptions group;
-  group.ranks = ranks;
+  group.ranks = here.ranks;
+  group.local_ranks = here.lone_rank == RanksHere::kAll ? here.ranks : 1;
   group.threads = options.threads;
   group.deadline = options.deadline;
   group.first_deadline = options.first_deadline;
-  group.make_mailboxes = [ranks](const protocol::Layout& layout) { return make_mailboxes(ranks, layout); };
+  group.make_mailboxes = [ranks = here.ranks](const protocol::Layout& layout) {
+    return make_mailboxes(ranks, layout);
+  };
   return std::make_unique<cpu::Group>(group);
 }
 
-std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options, int replay_rank = kAllRanks) {
-  if (!protocol::is_supported_rank_count(ranks))
-    base::bad_argument("ranks", ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
+}  // namespace
+
+transport::Copies runtime::copies_wanted() {
+  const std::string value = base::read_env(base::kMulticast).value_or("1");
+  if (value != "0" && value != "1")
+    base::bad_argument(base::kMulticast.name, value, base::kMulticast.accepted);
+  return value == "1" ? transport::Copies::one_for_all : transport::Copies::one_a_rank;
+}
+
+std::shared_ptr<World::Impl> runtime::make_world(const RanksHere& here, const WorldOptions& options) {
+  if (!protocol::is_supported_rank_count(here.ranks))
+    base::bad_argument("ranks", here.ranks, protocol::rule_text(protocol::ShapeRule::ranks).accepted);
   runtime::check_engine(options.engine);
   if (options.threads < 0) base::bad_argument("threads", options.threads, "0 (one a core) or more");
   constexpr std::int64_t kLongestDeadlineMs = 1'000'000'000;  // far below what overflows in nanoseconds
@@ -64,10 +70,11 @@ std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options, i
     base::bad_argument("cuda_stream", options.cuda_stream, "null, but with engine = cuda");
   impl->policy = options.policy_file.empty() ? Policy::of(options.engine)
                                              : Policy::load(options.policy_file, options.engine);
-  impl->group = make_group(ranks, replay_rank, options);
-  impl->num_ranks = ranks;
-  impl->first_rank = replay_rank == kAllRanks ? 0 : replay_rank;
-  const int end_rank = replay_rank == kAllRanks ? ranks : replay_rank + 1;
+  impl->group = make_group(here, options);
+  impl->num_ranks = here.ranks;
+  const bool has_all = here.lone_rank == RanksHere::kAll;
+  impl->first_rank = has_all ? 0 : here.lone_rank;
+  const int end_rank = has_all ? here.ranks : here.lone_rank + 1;
   for (int rank = impl->first_rank; rank < end_rank; ++rank) {
     const auto stream = [&](engine::StreamRole role) {
       return std::make_shared<Stream::Impl>(rank, impl->group->make_stream(rank, role));
@@ -76,6 +83,8 @@ std::shared_ptr<World::Impl> make_impl(int ranks, const WorldOptions& options, i
   }
   return impl;
 }
+
+namespace {
 
 const World::Impl::Rank& rank_of(const World::Impl& impl, int rank) {
   const int index = rank - impl.first_rank;
@@ -86,19 +95,6 @@ const World::Impl::Rank& rank_of(const World::Impl& impl, int rank) {
   return impl.ranks[static_cast<std::size_t>(index)];
 }
 
-/// Waits for one stream. What a launch threw comes back as an Error.
-void wait_for_stream(Stream::Impl& stream) {
-  try {
-    stream.stream->synchronize();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    base::fail(Code::fault, "stream {}: a launch threw: {}", stream.stream->name(), error.what());
-  } catch (...) {
-    base::fail(Code::fault, "stream {}: a launch threw what is no std::exception", stream.stream->name());
-  }
-}
-
 void wait_for_streams(const World::Impl& impl, const char* what) {
   for (const auto& rank : impl.ranks) runtime::check_not_capturing(*rank.main->stream, what);
   // All of them come to rest before any of them complains.
@@ -107,40 +103,12 @@ void wait_for_streams(const World::Impl& impl, const char* what) {
     rank.side->stream->drain();
   }
   for (const auto& rank : impl.ranks) {
-    wait_for_stream(*rank.main);
-    wait_for_stream(*rank.side);
+    runtime::wait_for_stream(*rank.main);
+    runtime::wait_for_stream(*rank.side);
   }
 }
 
 }  // namespace
-
-void Stream::launch(std::function<void()> work) const {
-  if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  impl_->stream->call(std::move(work));
-}
-
-void Stream::synchronize() const {
-  if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  runtime::check_not_capturing(*impl_->stream, "synchronize");
-  wait_for_stream(*impl_);
-}
-
-void Stream::join(const Stream& other) const {
-  if (!impl_ || !other.impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  impl_->stream->join(*other.impl_->stream);
-}
-
-void Stream::copy(void* to, const void* from, std::size_t bytes) const {
-  if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  if (bytes > 0 && (to == nullptr || from == nullptr))
-    base::bad_argument(to == nullptr ? "to" : "from", "null", "a pointer to the data");
-  impl_->stream->copy(to, from, bytes);
-}
-
-void* Stream::native() const {
-  if (!impl_) base::bad_argument("stream", "empty", "a stream of a world");
-  return impl_->stream->native();
-}
 
 std::optional<std::string> World::obstacle(Engine engine) {
   try {
@@ -157,10 +125,10 @@ RankBuffer World::make_buffer(int rank, std::size_t bytes) const {
 }
 
 World World::virtual_ranks(int ranks, const WorldOptions& options) {
-  return World(make_impl(ranks, options));
+  return World(runtime::make_world({ranks}, options));
 }
 World World::single(const WorldOptions& options) {
-  return World(make_impl(1, options));
+  return World(runtime::make_world({}, options));
 }
 
 World World::replay(int rank, int ranks, const WorldOptions& options) {
@@ -169,7 +137,7 @@ World World::replay(int rank, int ranks, const WorldOptions& options) {
   if (rank < 0 || rank >= ranks) base::bad_argument("rank", rank, fmt::format("0 to {}", ranks - 1));
   WorldOptions on_gpu = options;
   on_gpu.engine = Engine::cuda;
-  return World(make_impl(ranks, on_gpu, rank));
+  return World(runtime::make_world({ranks, rank}, on_gpu));
 }
 
 int World::ranks() const {
@@ -177,6 +145,9 @@ int World::ranks() const {
 }
 int World::local_ranks() const {
   return static_cast<int>(impl_->ranks.size());
+}
+int World::first_rank() const {
+  return impl_->first_rank;
 }
 Engine World::engine() const {
   return impl_->group->kind() == engine::Kind::cpu ? Engine::cpu : Engine::cuda;
@@ -189,12 +160,20 @@ Stream World::side_stream(int rank) const {
 }
 
 std::vector<TailBox> World::make_boxes(const Shape& shape) const {
-  runtime::check_shape(shape);
-  if (shape.ranks != ranks())
-    base::bad_argument("shape.ranks", shape.ranks, fmt::format("{}, as in this world", ranks()));
-  runtime::check_not_capturing(*impl_->ranks.front().main->stream, "make_boxes");
-  auto made = impl_->group->make_boxes(shape);
-  const auto family = std::make_shared<char>();
+  const auto check = [&] {
+    runtime::check_shape(shape);
+    if (shape.ranks != ranks())
+      base::bad_argument("shape.ranks", shape.ranks, fmt::format("{}, as in this world", ranks()));
+    runtime::check_not_capturing(*impl_->ranks.front().main->stream, "make_boxes");
+  };
+  const auto family = std::make_shared<const int>(impl_->families.fetch_add(1) + 1);
+  std::vector<std::unique_ptr<engine::Box>> made;
+  if (impl_->processes) {
+    made = impl_->processes->make_boxes(static_cast<cpu::Group&>(*impl_->group), *family, shape, check);
+  } else {
+    check();
+    made = impl_->group->make_boxes(shape);
+  }
   std::vector<TailBox> boxes;
   for (std::size_t i = 0; i < made.size(); ++i) {
     auto box = std::make_shared<TailBox::Impl>();
@@ -257,24 +236,34 @@ void World::synchronize() const {
 }
 
 void World::recover(std::span<TailBox> boxes) const {
-  if (boxes.size() != static_cast<std::size_t>(local_ranks()))
-    base::bad_argument("boxes: size", boxes.size(),
-                       fmt::format("{}, all boxes of one make_boxes", local_ranks()));
-  std::vector<bool> seen(boxes.size(), false);
-  for (const TailBox& box : boxes) {
-    if (box.impl()->family != boxes[0].impl()->family || box.impl()->world != impl_)
-      base::bad_argument(fmt::format("boxes: rank {}", box.rank()),
-                         static_cast<const void*>(box.impl().get()),
-                         "boxes that one make_boxes of this world returned");
-    const auto index = static_cast<std::size_t>(box.rank() - impl_->first_rank);
-    if (seen[index]) base::bad_argument("boxes: rank", box.rank(), "each local rank once");
-    seen[index] = true;
-  }
-  wait_for_streams(*impl_, "recover");
-  for (TailBox& box : boxes) {
-    const runtime::CallTracker::Use use(box.impl()->tracker, box.rank());
-    box.impl()->box->arm();
-    box.impl()->tracker.reset();
+  const auto come_to_rest = [&] {
+    if (boxes.size() != static_cast<std::size_t>(local_ranks()))
+      base::bad_argument("boxes: size", boxes.size(),
+                         fmt::format("{}, all boxes of one make_boxes", local_ranks()));
+    std::vector<bool> seen(boxes.size(), false);
+    for (const TailBox& box : boxes) {
+      if (box.impl()->family != boxes[0].impl()->family || box.impl()->world != impl_)
+        base::bad_argument(fmt::format("boxes: rank {}", box.rank()),
+                           static_cast<const void*>(box.impl().get()),
+                           "boxes that one make_boxes of this world returned");
+      const auto index = static_cast<std::size_t>(box.rank() - impl_->first_rank);
+      if (seen[index]) base::bad_argument("boxes: rank", box.rank(), "each local rank once");
+      seen[index] = true;
+    }
+    wait_for_streams(*impl_, "recover");
+  };
+  const auto arm = [&] {
+    for (TailBox& box : boxes) {
+      const runtime::CallTracker::Use use(box.impl()->tracker, box.rank());
+      box.impl()->box->arm();
+      box.impl()->tracker.reset();
+    }
+  };
+  if (impl_->processes) {
+    impl_->processes->recover(boxes.empty() ? 0 : *boxes[0].impl()->family, come_to_rest, arm);
+  } else {
+    come_to_rest();
+    arm();
   }
 }
 

@@ -110,7 +110,7 @@ BoxState& state_of(engine::Box& box) {
 
 Group::Group(const GroupOptions& options) : options_(options) {
   const int threads = options.threads > 0 ? options.threads : num_cores();
-  for (int rank = 0; rank < options.ranks; ++rank)
+  for (int rank = 0; rank < options.local_ranks; ++rank)
     teams_.push_back(std::make_unique<Team>(std::max(1, threads / options.ranks)));
 }
 
@@ -120,11 +120,13 @@ std::unique_ptr<engine::Stream> Group::make_stream(int rank, engine::StreamRole 
 }
 
 std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shape& shape) {
-  const Mailboxes mailboxes = options_.make_mailboxes(protocol::make_layout(shape));
+  return make_boxes_in(options_.make_mailboxes(protocol::make_layout(shape)));
+}
+
+std::vector<std::unique_ptr<engine::Box>> Group::make_boxes_in(const Mailboxes& mailboxes) {
   const bool crowded = options_.ranks * teams_.front()->clusters() > num_cores();
   std::vector<std::unique_ptr<engine::Box>> boxes;
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
+  for (std::size_t index = 0; index < teams_.size(); ++index) {
     auto box = std::make_unique<Box>(mailboxes.owner, *teams_[index]);
     BoxState& state = box->state();
     state.view = mailboxes.views[index];

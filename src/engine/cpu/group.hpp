@@ -24,11 +24,12 @@ struct Mailboxes {
 using MakeMailboxes = std::function<Mailboxes(const protocol::Layout&)>;
 
 struct GroupOptions {
-  int ranks = 1;
+  int ranks = 1;                               ///< of the world
+  int local_ranks = 1;                         ///< those of this process
   int threads = 0;                             ///< that compute, over all ranks; 0: one a core
   std::chrono::nanoseconds deadline{0};        ///< of a wait; 0: none
   std::chrono::nanoseconds first_deadline{0};  ///< in the first call of a box
-  MakeMailboxes make_mailboxes;
+  MakeMailboxes make_mailboxes;                ///< may be empty where make_boxes_in alone is used
 };
 
 class Box final : public engine::Box {
@@ -72,13 +73,15 @@ class Group final : public engine::Group {
   engine::Kind kind() const override { return engine::Kind::cpu; }
   std::unique_ptr<engine::Stream> make_stream(int rank, engine::StreamRole role) override;
   std::vector<std::unique_ptr<engine::Box>> make_boxes(const protocol::Shape& shape) override;
+  /// The same in memory that is there already: a view for each rank of this process.
+  std::vector<std::unique_ptr<engine::Box>> make_boxes_in(const Mailboxes& mailboxes);
   void prepare(std::span<const engine::RankTail>) override {}
   void tail(std::span<const engine::RankTail> tails) override;
   std::shared_ptr<void> allocate(int rank, std::size_t bytes) override;
 
  private:
   GroupOptions options_;
-  std::vector<std::unique_ptr<Team>> teams_;  // one a rank
+  std::vector<std::unique_ptr<Team>> teams_;  // one a rank of this process
 };
 
 }  // namespace moetail::cpu
