@@ -21,7 +21,7 @@ namespace moetail::testing {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-RankProcess::RankProcess(const std::string& program) {
+RankProcess::RankProcess(const std::string& program, const std::string& setting) {
   int orders[2], answers[2];
   if (pipe2(orders, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0)
     base::fail(Code::resource, "pipe: {}", std::strerror(errno));
@@ -31,7 +31,14 @@ RankProcess::RankProcess(const std::string& program) {
   posix_spawn_file_actions_adddup2(&actions, answers[1], STDOUT_FILENO);
   std::string path = program;
   char* arguments[] = {path.data(), nullptr};
-  const int error = posix_spawn(&pid_, path.c_str(), &actions, nullptr, arguments, environ);
+  const std::string name = setting.substr(0, setting.find('=') + 1);
+  std::string own = setting;
+  std::vector<char*> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (name.empty() || !std::string_view(*entry).starts_with(name)) environment.push_back(*entry);
+  if (own.size() > name.size()) environment.push_back(own.data());
+  environment.push_back(nullptr);
+  const int error = posix_spawn(&pid_, path.c_str(), &actions, nullptr, arguments, environment.data());
   posix_spawn_file_actions_destroy(&actions);
   close(orders[0]);
   close(answers[1]);
@@ -98,8 +105,12 @@ bool RankProcess::wait_until_stopped() const {
   return false;
 }
 
-ProcessTeam::ProcessTeam(const std::string& program, int ranks) : program_(program) {
-  for (int rank = 0; rank < ranks; ++rank) processes_.push_back(std::make_unique<RankProcess>(program));
+ProcessTeam::ProcessTeam(const std::string& program, int ranks, const std::map<int, std::string>& settings)
+    : program_(program) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto own = settings.find(rank);
+    processes_.push_back(std::make_unique<RankProcess>(program, own == settings.end() ? "" : own->second));
+  }
   renew_session();
 }
 

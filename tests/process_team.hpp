@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,8 +18,9 @@ namespace moetail::testing {
 /// A running program tests/process_rank, killed at the latest with the object.
 class RankProcess {
  public:
-  /// `program`: its path. Throws Error where it cannot be started.
-  explicit RankProcess(const std::string& program);
+  /// `program`: its path. `setting`: "NAME=value" in its environment, where an empty value takes the name out; empty: none. Throws Error
+  /// where it cannot be started.
+  explicit RankProcess(const std::string& program, const std::string& setting = {});
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -47,7 +49,8 @@ class RankProcess {
 /// A session and its ranks, started but not joined.
 class ProcessTeam {
  public:
-  ProcessTeam(const std::string& program, int ranks);
+  /// `settings`: of single ranks' environments.
+  ProcessTeam(const std::string& program, int ranks, const std::map<int, std::string>& settings = {});
 
   int ranks() const { return static_cast<int>(processes_.size()); }
   RankProcess& operator[](int rank) { return *processes_[static_cast<std::size_t>(rank)]; }

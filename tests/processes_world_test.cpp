@@ -7,46 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/harness.hpp"
-#include "tests/process_team.hpp"
-#include "tests/variants.hpp"
+#include "tests/process_testing.hpp"
 
 namespace moetail::testing {
 namespace {
-
-using nlohmann::json;
-using ::testing::HasSubstr;
-
-constexpr const char* kProgram = MOETAIL_PROCESS_RANK;
-
-std::string hex_of(const std::vector<Bf16>& rows) {
-  std::string text;
-  for (const Bf16 value : rows) text += fmt::format("{:04x}", value);
-  return text;
-}
-
-void expect_rows(const std::vector<json>& answers, const std::string& expected) {
-  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
-    ASSERT_FALSE(answers[rank].contains("error")) << "rank " << rank << ": " << answers[rank].dump();
-    EXPECT_EQ(answers[rank].value("rows", ""), expected) << "rank " << rank;
-  }
-}
-
-void expect_well(const std::vector<json>& answers) {
-  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
-    EXPECT_FALSE(answers[rank].contains("error") || answers[rank].contains("gone") ||
-                 answers[rank].contains("late"))
-        << "rank " << rank << ": " << answers[rank].dump();
-  }
-}
-
-void expect_errors(const std::vector<json>& answers, Code code, const std::vector<std::string>& parts) {
-  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
-    SCOPED_TRACE(fmt::format("rank {}: {}", rank, answers[rank].dump()));
-    EXPECT_EQ(answers[rank].value("code", 0), static_cast<int>(code));
-    for (const std::string& part : parts) EXPECT_THAT(answers[rank].value("error", ""), HasSubstr(part));
-  }
-}
 
 class ProcessWorld : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ProcessWorld, ::testing::Values(1, 2, 4, 8), rank_name);
@@ -56,7 +20,7 @@ TEST_P(ProcessWorld, GivesTheBitsOfRanksInOneProcess) {
   HarnessOptions two_layers;
   two_layers.layers = 2;
   Harness reference(shape, two_layers);
-  ProcessTeam team(kProgram, GetParam());
+  ProcessTeam team(kRankProgram, GetParam());
   const auto joined = team.join();
   expect_well(joined);
   for (int rank = 0; rank < GetParam(); ++rank) {
@@ -102,7 +66,7 @@ TEST_P(ProcessWorld, GivesTheBitsOfRanksInOneProcess) {
 TEST(ProcessWorldControl, OtherInputsOnOneRankAreOtherBitsOnAll) {
   const Shape shape = small_shape(2);
   Harness reference(shape);
-  ProcessTeam team(kProgram, 2);
+  ProcessTeam team(kRankProgram, 2);
   expect_well(team.join());
   expect_well(team.all(boxes_order(shape)));
   const std::string expected = hex_of(reference.check(3, {}));
@@ -117,7 +81,7 @@ TEST(ProcessWorldControl, OtherInputsOnOneRankAreOtherBitsOnAll) {
 TEST(ProcessWorldThreads, SeveralClustersARank) {
   const Shape shape = small_shape(2);
   Harness reference(shape);
-  ProcessTeam team(kProgram, 2);
+  ProcessTeam team(kRankProgram, 2);
   expect_well(team.join({{"threads", 6}}));
   expect_well(team.all(boxes_order(shape)));
   for (const Mode mode : {Mode::front, Mode::publish, Mode::twoshot, Mode::front_poll}) {
@@ -130,7 +94,7 @@ TEST(ProcessWorldThreads, SeveralClustersARank) {
 TEST(ProcessWorldBoxes, SeveralFamiliesSideBySideAndRecovery) {
   const Shape shape = small_shape(4);
   Harness reference(shape);
-  ProcessTeam team(kProgram, 4);
+  ProcessTeam team(kRankProgram, 4);
   expect_well(team.join());
   for (int family = 0; family < 3; ++family) {
     expect_well(team.all(boxes_order(shape)));
@@ -143,7 +107,7 @@ TEST(ProcessWorldBoxes, SeveralFamiliesSideBySideAndRecovery) {
 
 TEST(ProcessWorldOrder, RanksAtDifferentStepsAreNamedOnAll) {
   const Shape shape = small_shape(2);
-  ProcessTeam team(kProgram, 2);
+  ProcessTeam team(kRankProgram, 2);
   expect_well(team.join());
   expect_well(team.all(boxes_order(shape)));
   expect_errors(team.each({{{"do", "recover"}}, boxes_order(shape)}), Code::call_order,
@@ -151,7 +115,7 @@ TEST(ProcessWorldOrder, RanksAtDifferentStepsAreNamedOnAll) {
 }
 
 TEST(ProcessWorldArguments, AreCheckedOnEveryRank) {
-  ProcessTeam team(kProgram, 2);
+  ProcessTeam team(kRankProgram, 2);
   expect_errors({team[0].ask(team.join_order(2))}, Code::invalid_argument, {"rank = 2", "0 to 1"});
   expect_errors({team[0].ask(team.join_order(0, {{"ranks", 3}}))}, Code::invalid_argument,
                 {"ranks = 3", "1, 2, 4, 8 or 16"});
@@ -169,17 +133,18 @@ TEST(ProcessWorldArguments, AreCheckedOnEveryRank) {
 }
 
 TEST(ProcessWorldArguments, ASeatIsTakenOnce) {
-  ProcessTeam team(kProgram, 2);
-  team[0].send(team.join_order(0));
-  // Whoever comes second to the seat is refused; the first one waits on for rank 1.
-  team[1].send(team.join_order(0));
-  const json refused = team[1].receive();
-  const json& answer = refused.contains("error") ? refused : team[0].receive();
-  EXPECT_THAT(answer.value("error", ""), HasSubstr("rank = 0: accepted is one that nobody has"));
+  ProcessTeam team(kRankProgram, 2);
+  const json order = team.join_order(0, {{"setup_ms", 500}});
+  const auto answers = team.each({order, order});
+  // Whoever comes second is refused; the first one waits for rank 1.
+  const bool first_has_it = answers[0].value("code", 0) == static_cast<int>(Code::fault);
+  expect_errors({answers[first_has_it ? 0 : 1]}, Code::fault, {"rank 1 did not join within 0.500 s"});
+  expect_errors({answers[first_has_it ? 1 : 0]}, Code::invalid_argument,
+                {"rank = 0: accepted is one that nobody has"});
 }
 
 TEST(ProcessWorldArguments, TheSessionKnowsItsNumberOfRanks) {
-  ProcessTeam team(kProgram, 2);
+  ProcessTeam team(kRankProgram, 2);
   team[0].send(team.join_order(0));
   const json wrong = team[1].ask(team.join_order(1, {{"ranks", 4}}));
   expect_errors({wrong}, Code::invalid_argument, {"rank 1: ranks = 4: accepted is 2"});

@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,24 +17,26 @@
 
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "transport/shared_memory.hpp"
 
 namespace moetail::testing {
 namespace {
 
 using nlohmann::json;
 
-/// Sends this process a signal at a site.
+/// Sends this process a signal at a site, once.
 class Signal : public cpu::Hooks {
  public:
   Signal(Where where, int signal) : where_(where), signal_(signal) {}
   bool at(const cpu::SiteEvent& event) override {
-    if (where_.matches(event)) raise(signal_);
+    if (where_.matches(event) && !sent_.exchange(true)) raise(signal_);
     return true;
   }
 
  private:
   const Where where_;
   const int signal_;
+  std::atomic<bool> sent_ = false;
 };
 
 protocol::Site site_named(const std::string& name) {
@@ -63,6 +67,7 @@ class RankProgram {
     if (what == "recover") return recover();
     if (what == "hook") return set_hook(order);
     if (what == "limit") return limit(order);
+    if (what == "segment") return make_segment();
     if (what == "abort") return abort_later(order);
     if (what == "leave") return leave();
     base::bad_argument("do", what, "an order that this program knows");
@@ -142,6 +147,8 @@ class RankProgram {
   }
   json set_hook(const json& order) {
     const std::string act = order.at("act");
+    harness_->set_hooks(nullptr);
+    if (act == "none") return json::object();
     Where where;
     where.site = site_named(order.at("site"));
     where.epoch = order.value("epoch", Where::kAnyEpoch);
@@ -150,10 +157,23 @@ class RankProgram {
     return json::object();
   }
   static json limit(const json& order) {
-    const rlim_t bytes = order.at("file_bytes");
-    const rlimit now{bytes, RLIM_INFINITY};
-    setrlimit(RLIMIT_FSIZE, &now);
+    if (order.contains("file_bytes")) {
+      const rlimit now{order.at("file_bytes"), RLIM_INFINITY};
+      setrlimit(RLIMIT_FSIZE, &now);
+      return json::object();
+    }
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit now{
+        pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + order.at("more_addresses").get<rlim_t>(),
+        RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &now);
     return json::object();
+  }
+  /// A segment that nobody will take the name away from, once this process is killed.
+  json make_segment() {
+    segment_.emplace(transport::SharedSegment::create(4096));
+    return {{"name", segment_->name()}};
   }
   json abort_later(const json& order) {
     std::thread([box = harness_->boxes().front(), ms = order.at("after_ms").get<int>()] {
@@ -169,6 +189,7 @@ class RankProgram {
   }
 
   int rank_ = 0;
+  std::optional<transport::SharedSegment> segment_;
   std::optional<World> world_;
   std::unique_ptr<Signal> hook_;
   std::unique_ptr<Harness> harness_;
