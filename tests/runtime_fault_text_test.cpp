@@ -69,6 +69,9 @@ TEST(RuntimeFaultText, OtherKinds) {
   record.expected = 64;
   const std::string text = FaultReport{record}.text();
   EXPECT_NE(text.find("map[token 1, k 9] = 70: accepted is below P = 64"), std::string::npos) << text;
+  EXPECT_EQ(FaultReport{record_of(FaultKind::no_memory, Site::latent_publish)}.text(),
+            "fault at latent_publish: rank 3, layer 17, call 41 (slot 1): the machine has no more memory for "
+            "this rank's launch");
   EXPECT_EQ(FaultReport{FaultRecord{}}.text(), "no fault");
   EXPECT_EQ(FaultReport{record_of(static_cast<FaultKind>(99), Site::none)}.text(), "unknown fault");
 }

@@ -59,7 +59,8 @@ enum moetail_fault_kind {
   MOETAIL_FAULT_POISONED = 2,         ///< rank `peer` faulted first
   MOETAIL_FAULT_ABORTED = 3,          ///< moetail_box_abort
   MOETAIL_FAULT_HEADER_MISMATCH = 4,  ///< ranks disagree about the call, in `field`
-  MOETAIL_FAULT_MAP_INDEX = 5         ///< map[token, k] = seen is not below P = expected
+  MOETAIL_FAULT_MAP_INDEX = 5,        ///< map[token, k] = seen is not below P = expected
+  MOETAIL_FAULT_NO_MEMORY = 6  ///< a launch of this rank got no memory; `site` is the last one that it passed
 };
 
 /// The field of a call in which two ranks disagree.

@@ -14,6 +14,7 @@ enum class FaultKind : u32 {
   aborted = 3,          ///< the host called abort()
   header_mismatch = 4,  ///< rank and peer disagree about the call; `field` says in what
   map_index = 5,        ///< map[token, k] = seen is not below P = expected
+  no_memory = 6,        ///< a launch of this rank got no memory; `site` is the last one that it passed
 };
 
 /// The field of a call header in which two ranks differ.
@@ -54,6 +55,7 @@ MOETAIL_FN constexpr const char* fault_kind_name(FaultKind kind) {
     case FaultKind::aborted: return "aborted by the host";
     case FaultKind::header_mismatch: return "ranks disagree";
     case FaultKind::map_index: return "map index out of range";
+    case FaultKind::no_memory: return "out of memory";
   }
   return "?";
 }

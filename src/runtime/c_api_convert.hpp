@@ -43,7 +43,8 @@ static_assert(MOETAIL_FAULT_NONE == static_cast<int>(protocol::FaultKind::none) 
               MOETAIL_FAULT_POISONED == static_cast<int>(protocol::FaultKind::poisoned) &&
               MOETAIL_FAULT_ABORTED == static_cast<int>(protocol::FaultKind::aborted) &&
               MOETAIL_FAULT_HEADER_MISMATCH == static_cast<int>(protocol::FaultKind::header_mismatch) &&
-              MOETAIL_FAULT_MAP_INDEX == static_cast<int>(protocol::FaultKind::map_index));
+              MOETAIL_FAULT_MAP_INDEX == static_cast<int>(protocol::FaultKind::map_index) &&
+              MOETAIL_FAULT_NO_MEMORY == static_cast<int>(protocol::FaultKind::no_memory));
 static_assert(MOETAIL_FIELD_BATCH == static_cast<int>(protocol::HeaderField::batch) &&
               MOETAIL_FIELD_MODE == static_cast<int>(protocol::HeaderField::mode) &&
               MOETAIL_FIELD_LAYER == static_cast<int>(protocol::HeaderField::layer) &&

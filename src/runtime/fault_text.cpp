@@ -40,6 +40,9 @@ std::string FaultReport::text() const {
       return fmt::format(
           "fault at {}: {}: map[token {}, k {}] = {}: accepted is below P = {} (negative: a dropped route)",
           site_name(r.site), where, r.token, r.k, r.seen, r.expected);
+    case FaultKind::no_memory:
+      return fmt::format("fault at {}: {}: the machine has no more memory for this rank's launch",
+                         site_name(r.site), where);
   }
   return "unknown fault";
 }

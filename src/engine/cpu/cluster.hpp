@@ -29,6 +29,8 @@ class Cluster : public HostMemory {
   /// Passes a site: false when the launch has to end here, because a test hook says so or the box is
   /// poisoned.
   bool reach(protocol::Site site);
+  /// The site that was passed last.
+  protocol::Site site() const { return site_; }
   bool is_poisoned() const { return load(view().control(protocol::Control::poison)) != 0; }
 
   /// Wakes what may be parked on what was just published: one rank, or all of them.
@@ -49,6 +51,7 @@ class Cluster : public HostMemory {
   const int count_;
   const int layer_;
   const u64 epoch_;
+  protocol::Site site_ = protocol::Site::none;
   std::chrono::steady_clock::time_point wait_begin_;
 };
 

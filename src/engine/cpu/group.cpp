@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -65,7 +66,11 @@ void Box::launch(engine::Stream& stream, Kernel kernel, const TailCall& call) {
     if (call.layer == kLayerOfTheBox) call.layer = on_main ? state_.layer : 0;
     const auto cluster_part = [&](int index, int count) {
       Cluster cluster(state_, index, count, call.layer);
-      kernel(cluster, call);
+      try {
+        kernel(cluster, call);
+      } catch (const std::bad_alloc&) {  // a launch's scratch rows; its peers would wait for it
+        cluster.raise(protocol::FaultKind::no_memory, protocol::Spot{cluster.site()});
+      }
     };
     // The team belongs to the main stream; a side stream's launch is one cluster on the stream's own thread.
     if (!on_main) return cluster_part(0, 1);

@@ -105,18 +105,28 @@ void Team::run(const std::function<void(int)>& work) {
     launches_.fetch_add(1, std::memory_order_acq_rel);
     launches_.notify_all();
   }
-  work(0);
+  run_part(work, 0);
   // std::atomic::wait spins briefly, then parks.
   for (int left = running_.load(std::memory_order_acquire); left != 0;
        left = running_.load(std::memory_order_acquire))
     running_.wait(left, std::memory_order_acquire);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Team::run_part(const std::function<void(int)>& work, int cluster) noexcept {
+  try {
+    work(cluster);
+  } catch (...) {  // the others still use `work`, and a thread of the team has nobody above it
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
 }
 
 void Team::serve(int cluster) {
   for (unsigned seen = 0;; ++seen) {
     launches_.wait(seen, std::memory_order_acquire);
     if (ending_.load(std::memory_order_acquire)) return;
-    (*work_)(cluster);
+    run_part(*work_, cluster);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
 }

@@ -59,18 +59,21 @@ class Team {
 
   int clusters() const { return static_cast<int>(threads_.size()) + 1; }
   /// Calls work(0) .. work(clusters - 1) at the same time and returns when all have: the boundary of a launch, at which everything
-  /// one cluster did happens before everything of the next launch.
+  /// one cluster did happens before everything of the next launch. Rethrows the first exception that any of them left.
   void run(const std::function<void(int)>& work);
 
  private:
   void serve(int cluster);
   void end();
+  void run_part(const std::function<void(int)>& work, int cluster) noexcept;
 
   std::vector<std::thread> threads_;
   const std::function<void(int)>* work_ = nullptr;
   std::atomic<unsigned> launches_ = 0;
   std::atomic<int> running_ = 0;
   std::atomic<bool> ending_ = false;
+  std::mutex mutex_;  // guards `error_`
+  std::exception_ptr error_;
 };
 
 }  // namespace moetail::cpu
