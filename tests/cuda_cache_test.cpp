@@ -2,75 +2,17 @@
 // The kernel cache: what is kept is found without the compiler, what is damaged is made again, what cannot be written costs nothing
 // but time. A compiler that counts stands in for NVRTC; the last case asks NVRTC itself.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
-#include "engine/cuda/kernel_cache.hpp"
-#include "tests/cuda_testing.hpp"
+#include "tests/cuda_cache_testing.hpp"
 #include "tests/expect_error.hpp"
 
 namespace moetail::testing {
 namespace {
 
-using cuda::KernelCache;
-using cuda::KernelSpec;
-using IfMissing = KernelCache::IfMissing;
-using Origin = KernelCache::Origin;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-/// Its machine code is the spec's defines, so that a mix-up shows.
-struct CountingCompiler {
-  std::atomic<int> compiled = 0;
-  std::string version = "1.0";
-
-  cuda::Compiler functions() {
-    return {[this] { return version; },
-            [this](const KernelSpec& spec) {
-              ++compiled;
-              if (spec.source.empty()) base::fail(Code::internal, "kernel {} does not compile", spec.entry);
-              cuda::CompileResult result;
-              for (const std::string& define : spec.defines)
-                for (const char c : define) result.cubin.push_back(static_cast<std::byte>(c));
-              cuda::KernelUsage usage;
-              usage.name = spec.entry;
-              usage.num_registers = 77;
-              usage.spill_load_bytes = 5;
-              result.usage = {usage};
-              return result;
-            }};
-  }
-};
-
-KernelSpec spec_of(const std::string& define = "BATCH=1") {
-  return {"front", "source", {define}, "sm_90a", {}};
-}
-std::string code_of(const KernelCache::Found& found) {
-  return {reinterpret_cast<const char*>(found.kernel->cubin.data()), found.kernel->cubin.size()};
-}
-
-class CudaCache : public ::testing::Test {
- protected:
-  /// A cache as a new process has it: nothing in memory.
-  KernelCache cache() { return KernelCache(compiler.functions(), folder.path()); }
-  std::size_t num_files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder.path()), {}));
-  }
-  std::string read(const std::filesystem::path& file) const {
-    std::ifstream stream(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-  void write(const std::filesystem::path& file, const std::string& bytes) const {
-    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
-  }
-
-  ScopedFolder folder;
-  CountingCompiler compiler;
-};
+class CudaCache : public CudaCacheTest {};
 
 TEST_F(CudaCache, CompilesOnceThenFindsInMemoryThenOnDisk) {
   KernelCache first = cache();

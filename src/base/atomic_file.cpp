@@ -26,7 +26,7 @@ bool means_full(int error) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
+AtomicFile::AtomicFile(std::filesystem::path target, int mode) : target_(std::move(target)) {
   struct stat status {};
   if (::stat(target_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     fail(Code::file, "{}: exists and is no regular file: accepted is a new name or a regular file to replace",
@@ -36,7 +36,7 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
   constexpr int kMaxTries = 100;
   for (int tries = 0; fd_ < 0; ++tries) {
     temporary_ = fmt::format("{}.tmp-{}-{}", target_.string(), ::getpid(), counter.fetch_add(1));
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode));
     if (fd_ < 0 && (errno != EEXIST || tries == kMaxTries)) fail_with("cannot be created", errno);
   }
 }

@@ -18,8 +18,8 @@ namespace moetail::base {
 class AtomicFile {
  public:
   /// Creates the temporary. Throws if the target exists and is no regular file, or nothing can be created
-  /// beside it.
-  explicit AtomicFile(std::filesystem::path target);
+  /// beside it. `mode`: of a new file, as open(2) has it.
+  explicit AtomicFile(std::filesystem::path target, int mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

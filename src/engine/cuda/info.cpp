@@ -2,10 +2,12 @@
 #include "engine/cuda/info.hpp"
 
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/own_files.hpp"
 #include "engine/cuda/kernel.hpp"
 #include "engine/cuda/kernel_cache.hpp"
 
@@ -62,6 +64,13 @@ CudaInfo gather(int ordinal) {
   });
   const auto folder = kernel_cache_directory();
   info.kernel_cache = folder ? folder->string() : "in memory only";
+  if (folder && std::filesystem::exists(std::filesystem::symlink_status(*folder))) {
+    const std::string reason = text_or_reason([&] {
+      base::check_own_folder(*folder);
+      return std::string();
+    });
+    if (!reason.empty()) info.kernel_cache = "in memory only: " + reason;
+  }
   try {
     info.device = device_facts(*Driver::of_machine(), ordinal);
   } catch (const std::exception&) {  // the reason is in support

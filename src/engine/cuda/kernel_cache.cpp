@@ -2,13 +2,12 @@
 #include "engine/cuda/kernel_cache.hpp"
 
 #include <chrono>
-#include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "base/atomic_file.hpp"
 #include "base/env.hpp"
 #include "base/error.hpp"
+#include "base/own_files.hpp"
 #include "engine/cuda/sources.hpp"
 
 namespace moetail::cuda {
@@ -137,26 +136,25 @@ std::filesystem::path KernelCache::file_of(const KernelSpec& spec, const std::st
 
 std::optional<CompiledKernel> KernelCache::read(const std::filesystem::path& file,
                                                 const std::string& identity) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(file, error);
-  if (error || size > kMaxEntryBytes) return std::nullopt;  // not there, mostly
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  if (!stream) {
-    note_trouble(fmt::format("{}: cannot be read", file.string()));
+  try {
+    if (!std::filesystem::exists(std::filesystem::symlink_status(*directory_))) return std::nullopt;
+    base::check_own_folder(*directory_);
+    const auto bytes = base::read_own_file(file, kMaxEntryBytes);
+    if (!bytes) return std::nullopt;
+    auto kernel = unpack_entry(*bytes, identity);
+    if (!kernel) note_trouble(fmt::format("{}: damaged or foreign, made again", file.string()));
+    return kernel;
+  } catch (const std::exception& error) {
+    note_trouble(error.what());
     return std::nullopt;
   }
-  auto kernel = unpack_entry(bytes, identity);
-  if (!kernel) note_trouble(fmt::format("{}: damaged or foreign, made again", file.string()));
-  return kernel;
 }
 
 void KernelCache::write(const std::filesystem::path& file, const std::string& identity,
                         const CompiledKernel& kernel) {
   try {
-    std::filesystem::create_directories(*directory_);
-    base::AtomicFile entry(file);
+    base::make_own_folder(*directory_);
+    base::AtomicFile entry(file, base::kOwnFileMode);
     entry.write_at(0, pack_entry(identity, kernel));
     entry.commit();
   } catch (const std::exception& error) {

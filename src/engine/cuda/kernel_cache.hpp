@@ -41,7 +41,8 @@ Compiler nvrtc_compiler();
 std::optional<std::filesystem::path> kernel_cache_directory();
 
 /// Safe to use from any thread. A kernel that several threads want at once is compiled once; different kernels compile at the same
-/// time. A folder that cannot be written or read costs nothing but compile time: the cache then works in memory alone.
+/// time. A folder that cannot be written or read costs nothing but compile time: the cache then works in memory alone. So does one that
+/// another user could have written to, and an entry that is a link or another user's is not read (base/own_files.hpp).
 class KernelCache {
  public:
   enum class IfMissing { compile, fail };
