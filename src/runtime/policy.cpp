@@ -2,13 +2,17 @@
 // The mode table: built-in defaults, or a JSON file.
 #include "moetail/policy.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/error.hpp"
 
 namespace moetail {
 namespace {
+
+constexpr std::uintmax_t kMostPolicyBytes = 1 << 20;  // a table has a hundred
 
 constexpr std::array<int, 5> kRankCounts = {1, 2, 4, 8, 16};
 
@@ -22,13 +26,18 @@ constexpr Policy h200_table() {
   return policy;
 }
 
+/// A value in a message. Not what is inside of an array or object: writing that out recurses as deep as the file cares to be.
+std::string shown(const nlohmann::json& value) {
+  return value.is_structured() ? fmt::format("an {}", value.type_name()) : value.dump();
+}
+
 int read_limit(const std::string& path, const std::string& key, const nlohmann::json& value, int least) {
   const auto accepted = fmt::format("an integer from {} to {}", least, protocol::kMaxCapacity);
   if (!value.is_number_integer())
-    base::bad_argument(fmt::format("{}: {}", path, key), value.dump(), accepted);
+    base::bad_argument(fmt::format("{}: {}", path, key), shown(value), accepted);
   const auto number = value.get<std::int64_t>();
   if (number < least || number > protocol::kMaxCapacity)
-    base::bad_argument(fmt::format("{}: {}", path, key), value.dump(), accepted);
+    base::bad_argument(fmt::format("{}: {}", path, key), shown(value), accepted);
   return static_cast<int>(number);
 }
 
@@ -45,14 +54,17 @@ Policy Policy::of(Engine engine) {
 }
 
 Policy Policy::load(const std::string& path, Engine engine) {
+  // A pipe would keep us waiting for a writer, and a device has no end.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    base::fail(Code::file, "policy file {}: {}: accepted is a regular file", path,
+               std::filesystem::exists(path, error) ? "is none" : "cannot be read");
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (!error && bytes > kMostPolicyBytes)
+    base::fail(Code::file, "policy file {}: {} bytes: accepted is at most {}", path, bytes, kMostPolicyBytes);
   std::ifstream file(path);
   if (!file) base::fail(Code::file, "policy file {}: cannot be read", path);
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(file, nullptr, false);
-  } catch (const std::ios_base::failure&) {  // a directory opens like a file
-    base::fail(Code::file, "policy file {}: cannot be read", path);
-  }
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
   if (json.is_discarded() || !json.is_object())
     base::fail(Code::file, "policy file {}: not a JSON object", path);
   Policy policy = of(engine);
@@ -66,7 +78,7 @@ Policy Policy::load(const std::string& path, Engine engine) {
       policy.share_from = read_limit(path, key, value, 1);
     } else if (key == "front_up_to") {
       if (!value.is_object())
-        base::bad_argument(fmt::format("{}: {}", path, key), value.dump(), "an object such as {\"8\": 4}");
+        base::bad_argument(fmt::format("{}: {}", path, key), shown(value), "an object such as {\"8\": 4}");
       for (const auto& [ranks, limit] : value.items()) {
         std::size_t i = 0;
         while (i < kRankCounts.size() && std::to_string(kRankCounts[i]) != ranks) ++i;
