@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "tests/c_api_testing.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -103,6 +104,7 @@ TEST(CApiRefusals, NullHandlesAndPointers) {
   EXPECT_OK(group.run(group.calls(1))) << "nothing of the above has opened a call";
   group.take();
   EXPECT_OK(moetail_world_synchronize(world));
+  record_fault("C door: null handles and pointers", kHost, 52, "refused by name with nothing opened");
 }
 
 TEST(CApiRefusals, ReleasedAndForeignHandles) {
@@ -129,6 +131,7 @@ TEST(CApiRefusals, ReleasedAndForeignHandles) {
   expect_refused(group.run(call), MOETAIL_BUSY, {"of another world"});
   call[0] = other.calls(1)[0];
   expect_refused(group.run(call), MOETAIL_INVALID_ARGUMENT, {"a box of this world"});
+  record_fault("C door: released handles, of another kind, or none at all", kHost, 8, "refused by name");
 }
 
 /// The refusals of one struct: another size, another version, and memory that was never filled in.
@@ -199,6 +202,8 @@ TEST(CApiRefusals, StructsOfAnotherSizeOrVersion) {
   EXPECT_OK(group.run(group.calls(1))) << "nothing of the above has opened a call";
   group.take();
   EXPECT_OK(moetail_world_synchronize(group.world));
+  record_fault("C door: structs of another size or version", kHost, 51,
+               "refused by name with nothing opened");
 }
 
 TEST(CApiRefusals, NumbersOutsideOfWhatIsAccepted) {
@@ -252,6 +257,7 @@ TEST(CApiRefusals, NumbersOutsideOfWhatIsAccepted) {
   moetail_out_view view = MOETAIL_OUT_VIEW_INIT;
   expect_refused(moetail_world_run(group.world, group.calls(1).data(), &view, 1), MOETAIL_INVALID_ARGUMENT,
                  {"num_calls = 1", "2"});
+  record_fault("C door: numbers outside of what is accepted", kHost, 24, "refused by name");
 }
 
 TEST(CApiRefusals, WeightsAndByValueStructs) {
@@ -292,6 +298,7 @@ TEST(CApiRefusals, WeightsAndByValueStructs) {
   expect_refused(moetail_fill_route(&slots, 0, 4, row, 128, 1.0f), MOETAIL_INVALID_ARGUMENT,
                  {"k = 4", "0 to 3"});
   expect_refused(moetail_fill_shared(&slots, 0, row, 255), MOETAIL_INVALID_ARGUMENT, {"row: size = 255"});
+  record_fault("C door: weights and by-value structs", kHost, 11, "refused by name");
 }
 
 }  // namespace

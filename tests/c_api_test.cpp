@@ -8,6 +8,7 @@
 
 #include "tests/c_api_testing.hpp"
 #include "tests/harness.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -219,6 +220,8 @@ TEST(CApiStreams, WhatWaitsIsRefusedOnAStream) {
   EXPECT_NE(seen.text.find("moetail_world_destroy"), std::string::npos) << seen.text;
   EXPECT_NE(std::string(moetail_last_error()).find("engine = 9"), std::string::npos)
       << "the text is the thread's own";
+  record_fault("C door: what waits or destroys, called on a stream's thread", kThreads, 5,
+               "refused as out of order");
 }
 
 TEST(CApiStreams, WhatAFunctionThrowsIsAFaultOfTheStream) {
@@ -231,6 +234,7 @@ TEST(CApiStreams, WhatAFunctionThrowsIsAFaultOfTheStream) {
       stream, [](void*) { throw 7; }, nullptr));
   expect_refused(moetail_world_synchronize(group.world), MOETAIL_FAULT, {"threw"});
   EXPECT_OK(moetail_world_synchronize(group.world));
+  record_fault("C door: a stream's function that throws", kThreads, 2, "a fault of the stream, told once");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "tests/cuda_cache_testing.hpp"
 #include "tests/expect_error.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -71,6 +72,7 @@ TEST_F(CudaCache, ADamagedEntryIsMadeAgain) {
     EXPECT_THAT(again.trouble(), HasSubstr("made again"));
     EXPECT_EQ(read(file), whole) << "and what was damaged is replaced";
   }
+  record_fault("cache: an entry with any one byte damaged", kHost, whole.size(), "made again, and replaced");
 }
 
 TEST_F(CudaCache, ATruncatedEntryIsMadeAgain) {
@@ -85,6 +87,7 @@ TEST_F(CudaCache, ATruncatedEntryIsMadeAgain) {
   }
   write(file, whole + "more");
   EXPECT_EQ(cache().get(spec_of()).origin, Origin::compiler);
+  record_fault("cache: an entry truncated or too long", kHost, 6, "made again, and replaced");
 }
 
 TEST_F(CudaCache, AnotherKernelsEntryUnderItsNameIsNotUsed) {
@@ -93,6 +96,7 @@ TEST_F(CudaCache, AnotherKernelsEntryUnderItsNameIsNotUsed) {
   const auto found = cache().get(spec_of());
   EXPECT_EQ(found.origin, Origin::compiler);
   EXPECT_EQ(code_of(found), "BATCH=1");
+  record_fault("cache: another kernel's entry under the name", kHost, 1, "made again");
 }
 
 TEST_F(CudaCache, AnUnwritableFolderCostsNothingButTime) {
@@ -106,6 +110,7 @@ TEST_F(CudaCache, AnUnwritableFolderCostsNothingButTime) {
     EXPECT_THAT(a_cache.trouble(), HasSubstr("file"));
   }
   EXPECT_EQ(compiler.compiled, 2);
+  record_fault("cache: a file in the folder's place", kHost, 2, "works in memory alone; the reason is kept");
 }
 
 TEST_F(CudaCache, AFolderInTheEntrysPlaceCostsNothingButTime) {
@@ -113,6 +118,8 @@ TEST_F(CudaCache, AFolderInTheEntrysPlaceCostsNothingButTime) {
   KernelCache a_cache = cache();
   EXPECT_EQ(a_cache.get(spec_of()).origin, Origin::compiler);
   EXPECT_THAT(a_cache.trouble(), HasSubstr("front-sm_90a"));
+  record_fault("cache: a folder in an entry's place", kHost, 1,
+               "the kernel comes from the compiler; the reason is kept");
 }
 
 TEST_F(CudaCache, OffIsInMemoryAlone) {

@@ -8,6 +8,7 @@
 
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -164,6 +165,8 @@ TEST_P(EngineDeath, AtAnySiteEndsInANamedFault) {
     EXPECT_EQ(harness.check(GetParam().batch, call()), reference);
     harness.world().recover(harness.boxes());  // allowed at any time; the next round counts its epochs from 0
   }
+  record_fault("a rank killed, at each site", kThreads, GetParam().sites.size(),
+               "named fault (rank, site) within the deadline + 1 s; right results after recover");
 }
 
 TEST_P(EngineDeath, OfAnyRank) {
@@ -185,6 +188,8 @@ TEST_P(EngineDeath, OfAnyRank) {
     check_records(harness, dead, consequence(GetParam(), site), 1);
     harness.set_hooks(nullptr);
   }
+  record_fault("a rank killed, whichever it is", kThreads, 2,
+               "named fault (rank, site) within the deadline + 1 s");
 }
 
 // One of a rank's clusters dies: its rank finds out too, and names itself.
@@ -212,6 +217,8 @@ TEST_P(EngineDeath, OfOneCluster) {
   harness.set_hooks(nullptr);
   harness.world().recover(harness.boxes());
   harness.check(GetParam().batch, call());
+  record_fault("a thread of a rank killed", kThreads, 1,
+               "named fault; its own rank knows too; right results after recover");
 }
 
 TEST_P(EngineDeath, TheFirstCallHasItsOwnDeadline) {
@@ -234,6 +241,8 @@ TEST_P(EngineDeath, TheFirstCallHasItsOwnDeadline) {
   EXPECT_GE(std::chrono::nanoseconds(report->record.elapsed_ns), 150ms);
   EXPECT_LE(std::chrono::nanoseconds(report->record.elapsed_ns), 1150ms);
   harness.set_hooks(nullptr);
+  record_fault("a rank killed in a box's first call", kThreads, 1,
+               "named fault within the first call's deadline + 1 s");
 }
 
 }  // namespace

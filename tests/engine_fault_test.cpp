@@ -10,6 +10,7 @@
 #include "tests/expect_error.hpp"
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -56,6 +57,8 @@ TEST_P(EngineFault, AHundredCallsBehindAFaultReturnAtOnce) {
     for (const auto& rows : *outputs) EXPECT_TRUE(all_nan(rows));
   EXPECT_EQ(harness.boxes()[1].status()->record.epoch, 0u) << "the first fault is the one that is kept";
   harness.set_hooks(nullptr);
+  record_fault("calls behind a fault", kThreads, 100,
+               "all of them end within one deadline, with NaN rows; the first fault is kept");
 }
 
 // What is enqueued below the door on a box that is poisoned already: no wait at all.
@@ -84,6 +87,7 @@ TEST_P(EngineFault, LaunchesOnAPoisonedBoxReturnAtOnce) {
     }
   for (int rank = 0; rank < 2; ++rank) harness.world().main_stream(rank).synchronize();
   EXPECT_LT(Clock::now() - begin, kDeadline / 2);
+  record_fault("launches on a poisoned box", kThreads, 200, "return at once");
 }
 
 TEST_P(EngineFault, ErrorsSurfaceAtEveryHostCallUntilRecovery) {
@@ -131,6 +135,7 @@ TEST_P(EngineFault, ErrorsSurfaceAtEveryHostCallUntilRecovery) {
   for (const TailBox& box : harness.boxes()) EXPECT_FALSE(box.status());
   harness.world().synchronize();
   for (int i = 0; i < 4; ++i) harness.check(batch, call_of(GetParam()));
+  record_fault("host calls after a fault", kThreads, 6, "each names the fault; right results after recover");
 }
 
 // The host ends a call that would wait for ever.
@@ -159,6 +164,8 @@ TEST_P(EngineFault, AbortEndsARunningCall) {
   harness.set_hooks(nullptr);
   harness.world().recover(harness.boxes());
   EXPECT_EQ(harness.check(GetParam().batch, call_of(GetParam())), reference);
+  record_fault("host abort() in a running call without a deadline", kThreads, 1,
+               "the call ends, its rank is named; right results after recover");
 }
 
 // No deadline means none: a long stall is no fault.
@@ -169,6 +176,7 @@ TEST_P(EngineFault, WithoutADeadlineNobodyGivesUp) {
   for (int i = 0; i < 3; ++i) harness.check(GetParam().batch, call_of(GetParam()));
   EXPECT_GT(stall.stalls(), 0);
   harness.set_hooks(nullptr);
+  record_fault("a rank delayed where there is no deadline", kThreads, 3, "right results");
 }
 
 // A fault in one group of boxes is not a fault of another one in the same world, whose calls go on; they only
@@ -191,6 +199,8 @@ TEST(EngineFaults, AnotherBoxOfTheWorldWorksOn) {
   first.world().recover(first.boxes());
   EXPECT_EQ(first.check(2, call), reference);
   EXPECT_EQ(second.check(2, call), reference);
+  record_fault("a fault beside another box of the world", kThreads, 1,
+               "the other box's calls have the right bits");
 }
 
 TEST(EngineFaults, RecoveryWantsAllBoxesOfOneGroup) {
@@ -206,6 +216,8 @@ TEST(EngineFaults, RecoveryWantsAllBoxesOfOneGroup) {
   expect_error(Code::invalid_argument, {"boxes", "this world"}, [&] { world.recover(stranger.boxes()); });
   world.recover(boxes);
   harness.check(2, CallOptions{});
+  record_fault("recover with some, doubled, mixed or foreign boxes", kThreads, 4,
+               "refused by name; with all boxes right results");
 }
 
 // Views from before a recovery stay refused; the numbering of calls goes on.
@@ -227,6 +239,7 @@ TEST(EngineFaults, ViewsFromBeforeARecoveryAreOld) {
                             return outputs;
                           }()),
             "");
+  record_fault("a view from before a recovery", kThreads, 1, "refused by name");
 }
 
 }  // namespace

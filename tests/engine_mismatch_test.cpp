@@ -9,6 +9,7 @@
 #include "tests/expect_error.hpp"
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -91,6 +92,8 @@ TEST(EngineMismatch, Batches) {
     enqueue_each(harness, {3, 3, 5, 3}, std::vector<Mode>(4, mode));
     check_mismatch(harness, HeaderField::batch, 3, 5);
   }
+  record_fault("a rank passes another batch", kThreads, 4,
+               "named fault: field, both ranks, both values; right results after recover");
 }
 
 TEST(EngineMismatch, Modes) {
@@ -104,6 +107,8 @@ TEST(EngineMismatch, Modes) {
     check_mismatch(harness, HeaderField::mode, static_cast<std::uint64_t>(others),
                    static_cast<std::uint64_t>(odd_one));
   }
+  record_fault("a rank passes another mode", kThreads, 4,
+               "named fault: field, both ranks, both values; right results after recover");
 }
 
 // World::run does not know that two tails are of one layer; the header does.
@@ -122,6 +127,8 @@ TEST(EngineMismatch, LayersThroughTheDoor) {
     held.open();
     check_mismatch(harness, HeaderField::layer, 1, 2);
   }
+  record_fault("a rank passes another layer", kThreads, 2,
+               "named fault: field, both ranks, both values; right results after recover");
 }
 
 TEST(EngineMismatch, LayerZeroIsCompatibleWithAny) {
@@ -154,6 +161,8 @@ TEST(EngineMismatch, ShapeOrEps) {
   expect_error(Code::fault, {"disagree", "shape or eps"}, [&] { harness.world().synchronize(); });
   shape.eps = harness.shape().eps;
   check_mismatch(harness, HeaderField::shape, others, odd_one);
+  record_fault("a rank passes another shape or eps", kThreads, 1,
+               "named fault: field, both ranks, both values; right results after recover");
 }
 
 // --- route maps
@@ -196,6 +205,8 @@ TEST_P(EngineMap, AnIndexBeyondTheRowsIsNamed) {
     harness.world().recover(harness.boxes());
     harness.check(3, options);
   }
+  record_fault("map: an index beyond the rows", kThreads, 3,
+               "named fault: rank, token, route, value; right results after recover");
 }
 
 // A rank without rows takes part all the same: P = 0, every route negative.
@@ -221,6 +232,7 @@ TEST_P(EngineMap, RanksWithoutRows) {
   const Outputs& partly = harness.enqueue(3, some, options);
   harness.world().synchronize();
   EXPECT_EQ(harness.judge(3, some, options, partly), "");
+  record_fault("map: P = 0 on some ranks and on all, all routes negative", kThreads, 2, "right results");
 }
 
 TEST_P(EngineMap, AnIndexWithoutRowsIsAFaultToo) {
@@ -243,6 +255,7 @@ TEST_P(EngineMap, AnIndexWithoutRowsIsAFaultToo) {
   const Outputs& outputs = harness.enqueue(1, inputs, options);
   harness.world().synchronize();
   EXPECT_EQ(harness.judge(1, inputs, options, outputs), "");
+  record_fault("map: an index where P = 0", kThreads, 1, "named fault; a negative one is a dropped route");
 }
 
 // Several routes of a token may name one row, and rows may be left over.
@@ -256,6 +269,7 @@ TEST_P(EngineMap, RowsMayBeSharedByRoutes) {
   const Outputs& outputs = harness.enqueue(3, inputs, options);
   harness.world().synchronize();
   EXPECT_EQ(harness.judge(3, inputs, options, outputs), "");
+  record_fault("map: duplicate indices", kThreads, 1, "right results");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -94,12 +95,18 @@ void run_sequence(cpu::Hooks* hooks) {
 }
 
 RC_GTEST_PROP(EngineRandom, SequencesOfCallsAgreeWithTheOracle, ()) {
+  static std::uint64_t tries = 0;
   run_sequence(nullptr);
+  record_fault("shapes and call sequences (RapidCheck)", kThreads, ++tries,
+               "as the oracle says, equal on all ranks");
 }
 
 RC_GTEST_PROP(EngineRandom, SequencesUnderRandomStallsAgreeWithTheOracle, ()) {
   RandomStalls stalls(*rc::gen::arbitrary<std::uint64_t>(), std::chrono::microseconds(300));
+  static std::uint64_t tries = 0;
   run_sequence(&stalls);
+  record_fault("shapes and call sequences under random stalls (RapidCheck)", kThreads, ++tries,
+               "as the oracle says, equal on all ranks");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -160,6 +161,8 @@ TEST_P(EngineSequence, CallsOfNoTokensLeaveTheEpochAlone) {
     EXPECT_EQ(epoch_of(harness, 0), epoch);
     harness.check(variant.batch, call_of(variant.mode));
   }
+  record_fault("B = 0 on all ranks", kThreads, variants().size(),
+               "does nothing; the epoch stays; right results after it");
 }
 
 TEST_P(EngineSequence, EagerCallsWithAndWithoutAHostThatWaits) {
@@ -265,6 +268,7 @@ TEST(EngineSequences, AFastAndASlowRank) {
     EXPECT_EQ(stall.stalls(), 25);
     harness.set_hooks(nullptr);
   }
+  record_fault("a rank runs ahead of a slow one", kThreads, 50, "right results, none waited for by the host");
 }
 
 }  // namespace

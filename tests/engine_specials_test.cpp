@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tests/harness.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -41,9 +42,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, EngineSpecials, ::testing::ValuesIn(variants()),
 
 // Each kind by itself in all arrays, rarely enough that other rows stay numbers, and everywhere.
 TEST_P(EngineSpecials, EveryKindInRowsPartialsSharedAndResidual) {
+  std::uint64_t seed = 0;
   for (int ranks : {1, 2, 8}) {
     Harness harness(small_shape(ranks), options());
-    std::uint64_t seed = 0;
     for (Form form : kForms)
       for (std::uint32_t kinds : {special::kMinusZero, special::kPlusZero, special::kSubnormal,
                                   special::kZeroPair, special::kInfinity, special::kNan, special::kSentinel,
@@ -59,6 +60,8 @@ TEST_P(EngineSpecials, EveryKindInRowsPartialsSharedAndResidual) {
           run(harness, harness.make_inputs(GetParam().batch, special_call), special_call);
         }
   }
+  record_fault("special values by kind in every input and form", kThreads, seed,
+               "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 // The sentinel word alone in one place, at both ends of rows: what is cleaned must still arrive.
@@ -76,6 +79,8 @@ TEST_P(EngineSpecials, TheSentinelWordAtTheEndsOfRows) {
       }
     run(harness, inputs, call(form));
   }
+  record_fault("the sentinel word at the ends of rows", kThreads, serves(Form::published) ? 4 : 3,
+               "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 // A pair (NaN 0xFFFF, number) is half a sentinel beside data: the number must not be lost.
@@ -92,6 +97,7 @@ TEST_P(EngineSpecials, HalfASentinelBesideANumber) {
   const auto is_nan = [](Bf16 value) { return (value & 0x7FFF) > 0x7F80; };
   EXPECT_TRUE(is_nan(outputs[0][0]) && !is_nan(outputs[0][1]) && !is_nan(outputs[0][2]) &&
               is_nan(outputs[0][3]));
+  record_fault("half a sentinel beside a number", kThreads, 1, "the number is kept");
 }
 
 // Routing weights of every kind, among them the words that mean "dropped" and "not yet here" in front_poll
@@ -119,6 +125,8 @@ TEST_P(EngineSpecials, Weights) {
     inputs.arrays[1].weights_bf16[2] = static_cast<Bf16>(word);
     run(harness, inputs, bf16);
   }
+  record_fault("routing weights that are words of the polled slots, NaN, Inf, subnormal", kThreads,
+               3 * 13 + 6, "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 TEST_P(EngineSpecials, Gamma) {
@@ -128,6 +136,8 @@ TEST_P(EngineSpecials, Gamma) {
     harness.weights().gamma[5] = static_cast<Bf16>(word);
     run(harness, harness.make_inputs(GetParam().batch, call()), call());
   }
+  record_fault("gamma that is 0, NaN, Inf, subnormal or the largest", kThreads, 8,
+               "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 TEST_P(EngineSpecials, ARowOfZeros) {
@@ -142,6 +152,8 @@ TEST_P(EngineSpecials, ARowOfZeros) {
       run(harness, inputs, call(Form::partial));
     }
   }
+  record_fault("a row of zeros, with eps and without", kThreads, 4,
+               "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 // Sums over ranks that overflow, cancel or stay subnormal.
@@ -170,6 +182,8 @@ TEST_P(EngineSpecials, ExtremesOverRanks) {
     EXPECT_TRUE(rows.passes()) << rows.text();
     for (std::size_t rank = 1; rank < 4; ++rank) EXPECT_EQ(outputs[rank], outputs[0]);
   }
+  record_fault("sums over ranks that overflow, cancel or stay subnormal", kThreads, 4,
+               "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tests/expect_error.hpp"
 #include "tests/harness.hpp"
 #include "tests/hooks.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -78,6 +79,8 @@ TEST_P(EngineStall, ARankDelayedAtAnySite) {
       epoch += 3;
     }
   }
+  record_fault("a rank delayed under the deadline, at each site", kThreads, 2 * GetParam().sites.size(),
+               "the same bits as without");
 }
 
 // The control of the case above: the same hook at the same kind of site, but for longer than the deadline.
@@ -92,6 +95,8 @@ TEST_P(EngineStall, ARankDelayedBeyondTheDeadlineIsAFault) {
   expect_error(Code::fault, {"header_poll", "waited for rank 1"}, [&] { harness.world().synchronize(); });
   EXPECT_EQ(stall.stalls(), 1);
   harness.set_hooks(nullptr);
+  record_fault("a rank frozen beyond the deadline before its first word", kThreads, 1,
+               "named fault (rank, site)");
 }
 
 TEST_P(EngineStall, OneClusterDelayedAtAnySite) {
@@ -113,6 +118,8 @@ TEST_P(EngineStall, OneClusterDelayedAtAnySite) {
       epoch += 3;
     }
   }
+  record_fault("a thread of a rank delayed under the deadline, at each site", kThreads,
+               2 * GetParam().sites.size() - 2, "the same bits as without");
 }
 
 TEST_P(EngineStall, TheSideStreamDelayed) {
@@ -128,6 +135,7 @@ TEST_P(EngineStall, TheSideStreamDelayed) {
     EXPECT_GT(stall.stalls(), 2);
     harness.set_hooks(nullptr);
   }
+  record_fault("a rank's side stream delayed", kThreads, 2, "the same bits as without");
 }
 
 TEST_P(EngineStall, RandomDelaysAtRandomSites) {
@@ -145,6 +153,7 @@ TEST_P(EngineStall, RandomDelaysAtRandomSites) {
       harness.set_hooks(nullptr);
     }
   }
+  record_fault("random delays at random sites", kThreads, 16, "the same bits as without");
 }
 
 // A user's own publishing kernel that is slow before every row.
@@ -165,6 +174,8 @@ TEST(EngineStalls, SlowPublishersOfAUser) {
     EXPECT_EQ(stall.stalls(), 3 * variant.batch);
     harness.set_hooks(nullptr);
   }
+  record_fault("a user's publishing kernel delayed before every row", kThreads, 2,
+               "the same bits as without");
 }
 
 }  // namespace

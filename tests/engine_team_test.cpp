@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "engine/cpu/stream.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -51,6 +52,8 @@ TEST(EngineTeam, AThreadThatCannotBeStartedIsAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::_Exit(exit_code_of_team_without_memory()), ::testing::ExitedWithCode(0),
               "threads of one rank = 512: the system gave .*: accepted is fewer threads in all");
+  record_fault("threads that the system does not give", kHost, 1,
+               "refused by name; those started have ended");
 }
 
 TEST(EngineTeam, RunsEveryClusterOnce) {

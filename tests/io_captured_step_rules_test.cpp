@@ -16,7 +16,7 @@ using io_testing::expect_parts;
 using io_testing::TempDir;
 
 /// A file of zeros (map entries too) that a test changes tensor by tensor.
-class StepFile : public testing::Test {
+class StepFile : public ::testing::Test {
  protected:
   using Shape = std::vector<std::uint64_t>;
 

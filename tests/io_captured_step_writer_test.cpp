@@ -11,7 +11,7 @@ using io_testing::error_of;
 using io_testing::expect_parts;
 using io_testing::TempDir;
 
-class StepWriter : public testing::Test {
+class StepWriter : public ::testing::Test {
  protected:
   StepWriter() {
     spec_.form = RoutedForm::permuted;

@@ -24,7 +24,7 @@ TensorSpec plain_norm(int layer) {
   return {tail_name("", layer, TailTensor::norm), Dtype::bf16, {16}};
 }
 
-class CheckpointIndex : public testing::Test {
+class CheckpointIndex : public ::testing::Test {
  protected:
   /// The message of opening the directory with `text` as its index.
   std::string refuse(std::string_view text) {
@@ -111,7 +111,7 @@ TEST_F(CheckpointIndex, AllowsAnythingElseInTheIndexAndShardsInFolders) {
       R"({"metadata":{"weight_map":[1,{"x":null}],"total_size":2.5},"weight_map":{"other":"not-here",")" +
           plain_up_proj(1).name + R"(":"parts/a.safetensors",")" + plain_norm(1).name +
           R"(":"./parts/a.safetensors"},"more":[[true]]})");
-  EXPECT_THAT(Checkpoint::open(dir_.path()).layers(), testing::ElementsAre(1));
+  EXPECT_THAT(Checkpoint::open(dir_.path()).layers(), ::testing::ElementsAre(1));
 }
 
 }  // namespace

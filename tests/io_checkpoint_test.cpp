@@ -67,7 +67,7 @@ TEST(Checkpoint, ReadsBackWhatIsWrittenInAnyNumberOfShards) {
       const TempDir dir;
       write_checkpoint(dir / "k3", small_spec(shards, prefix), fill);
       const Checkpoint checkpoint = Checkpoint::open(dir / "k3");
-      EXPECT_THAT(checkpoint.layers(), testing::ElementsAre(1, 2, 3, 4));
+      EXPECT_THAT(checkpoint.layers(), ::testing::ElementsAre(1, 2, 3, 4));
       EXPECT_EQ(checkpoint.hidden(), 24);
       EXPECT_EQ(checkpoint.latent(), 16);
       EXPECT_EQ(checkpoint.prefix(), prefix);
@@ -97,7 +97,7 @@ TEST(Checkpoint, OpensSingleFiles) {
   write_tensors(dir / "model.safetensors", {up_proj(7), norm(7), {"lm_head.weight", Dtype::f16, {3}}});
   for (const auto& path : {dir.path(), dir / "model.safetensors"}) {
     const Checkpoint checkpoint = Checkpoint::open(path);
-    EXPECT_THAT(checkpoint.layers(), testing::ElementsAre(7));
+    EXPECT_THAT(checkpoint.layers(), ::testing::ElementsAre(7));
     EXPECT_EQ(checkpoint.up_proj(7).size(), 24u * 16u);
   }
 }
@@ -119,7 +119,7 @@ TEST(Checkpoint, OnlyTheShardsOfTheLayersAskedForAreNeeded) {
   expect_parts(error_of(Code::file, [&] { Checkpoint::open(dir / "k3"); }),
                {kIndex, "the shard", "model-00003-of-00004.safetensors is missing"});
   const Checkpoint checkpoint = Checkpoint::open(dir / "k3", parse_layer_list("4,1-2"));
-  EXPECT_THAT(checkpoint.layers(), testing::ElementsAre(1, 2, 4));
+  EXPECT_THAT(checkpoint.layers(), ::testing::ElementsAre(1, 2, 4));
   expect_contents(checkpoint);
   expect_parts(error_of(Code::file, [&] { Checkpoint::open(dir / "k3", parse_layer_list("0-2")); }),
                {"no MoE layer 0", "accepted are \"1-4\""});

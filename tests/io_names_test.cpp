@@ -47,9 +47,9 @@ TEST(StepName, NamesThatOnlyResembleAreNotTaken) {
 }
 
 TEST(LayerList, ReadsIndicesAndRanges) {
-  EXPECT_THAT(parse_layer_list("1-8"), testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
-  EXPECT_THAT(parse_layer_list("1,3,5-7"), testing::ElementsAre(1, 3, 5, 6, 7));
-  EXPECT_THAT(parse_layer_list("9,0-1,4-4"), testing::ElementsAre(9, 0, 1, 4));
+  EXPECT_THAT(parse_layer_list("1-8"), ::testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(parse_layer_list("1,3,5-7"), ::testing::ElementsAre(1, 3, 5, 6, 7));
+  EXPECT_THAT(parse_layer_list("9,0-1,4-4"), ::testing::ElementsAre(9, 0, 1, 4));
   EXPECT_EQ(parse_layer_list("0-99999").size(), 100000u);
   for (const char* text : {"1-8", "1,3,5-7", "9,0-1,4"})
     EXPECT_EQ(layer_list_text(parse_layer_list(text)), text);

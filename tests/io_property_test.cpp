@@ -11,6 +11,7 @@
 #include "io/safetensors.hpp"
 #include "io/safetensors_writer.hpp"
 #include "tests/io_testing.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::io {
 namespace {
@@ -132,6 +133,9 @@ RC_GTEST_PROP(SafetensorsProperty, DamageIsAnErrorOrGivesConsistentViews, ()) {
     RC_ASSERT(error.code() == Code::file);
     RC_ASSERT(std::string_view(error.what()).starts_with("damaged: "));
   }
+  static std::uint64_t tries = 0;
+  moetail::testing::record_fault("safetensors: damaged files (RapidCheck)", moetail::testing::kHost, ++tries,
+                                 "refused by file, or consistent views");
 }
 
 RC_GTEST_PROP(CapturedStepProperty, DamageIsAnErrorOrGivesSpansOfTheRightSize, ()) {
@@ -172,6 +176,9 @@ RC_GTEST_PROP(CapturedStepProperty, DamageIsAnErrorOrGivesSpansOfTheRightSize, (
     RC_TAG("refused");
     RC_ASSERT(error.code() == Code::file);
   }
+  static std::uint64_t tries = 0;
+  moetail::testing::record_fault("captured step: damaged files (RapidCheck)", moetail::testing::kHost,
+                                 ++tries, "refused by file, or spans of the right size");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "io/safetensors.hpp"
 #include "tests/io_testing.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::io {
 namespace {
@@ -24,17 +25,19 @@ void PrintTo(const BadHeader& bad, std::ostream* out) {
   *out << bad.label;
 }
 
-std::string label_of(const testing::TestParamInfo<BadHeader>& info) {
+std::string label_of(const ::testing::TestParamInfo<BadHeader>& info) {
   return info.param.label;
 }
 
-class BadHeaders : public testing::TestWithParam<BadHeader> {};
+class BadHeaders : public ::testing::TestWithParam<BadHeader> {};
 
 TEST_P(BadHeaders, AreRefusedWithTheReason) {
   const std::string bytes = safetensors_bytes(GetParam().header, GetParam().num_data_bytes);
   const std::string message = error_of(Code::file, [&] { parse_safetensors(as_bytes(bytes), "case"); });
   expect_parts(message, {"case: "});
   expect_parts(message, GetParam().parts);
+  moetail::testing::record_fault("safetensors: ill-formed headers, by hand", moetail::testing::kHost, 1,
+                                 "refused by file and reason");
 }
 
 std::string one(std::string_view fields) {
@@ -51,7 +54,7 @@ const std::string kShape = R"("dtype":"U8","shape":[4],)";
 
 INSTANTIATE_TEST_SUITE_P(
     Json, BadHeaders,
-    testing::Values(
+    ::testing::Values(
         BadHeader{"Empty", "", 0, {"header begins with \"\"", "accepted is a JSON object"}},
         BadHeader{"LeadingSpace", " {}", 0, {"header begins with \" {}\""}},
         BadHeader{"Array", "[]", 0, {"header begins with \"[]\""}},
@@ -71,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadHeaders,
-    testing::Values(
+    ::testing::Values(
         BadHeader{"TensorIsNumber", R"({"a":1})", 0, {"tensor \"a\": found 1", "accepted is an object"}},
         BadHeader{"TensorIsString", R"({"a":"x"})", 0, {"tensor \"a\": found the string \"x\""}},
         BadHeader{"TensorIsTrue", R"({"a":true})", 0, {"tensor \"a\": found true"}},
@@ -157,7 +160,7 @@ std::string two(std::string_view a, std::string_view b) {
 
 INSTANTIATE_TEST_SUITE_P(
     Extents, BadHeaders,
-    testing::Values(
+    ::testing::Values(
         BadHeader{"BeginBehindEnd",
                   one(kShape + R"("data_offsets":[4,0])"),
                   4,

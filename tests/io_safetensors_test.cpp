@@ -9,6 +9,7 @@
 
 #include "io/safetensors_header.hpp"
 #include "tests/io_testing.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::io {
 namespace {
@@ -113,6 +114,8 @@ TEST(Safetensors, EveryTruncationOfAFileIsAnError) {
     expect_parts(error_of(Code::file, [&] { SafetensorsFile::open(dir / "cut"); }),
                  {(dir / "cut").string() + ": "});
   }
+  moetail::testing::record_fault("safetensors: every truncation of a file", moetail::testing::kHost,
+                                 bytes.size(), "refused by file and reason");
 }
 
 TEST(Safetensors, BytesLiveAsLongAsAnyCopyEvenIfTheFileIsGone) {

@@ -106,7 +106,7 @@ std::string error_of(Code code, Action&& action) {
 
 /// Expects every part to occur in `message`.
 inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_THAT(message, testing::HasSubstr(part));
+  for (const std::string& part : parts) EXPECT_THAT(message, ::testing::HasSubstr(part));
 }
 
 }  // namespace moetail::io_testing

@@ -10,6 +10,7 @@
 
 #include "moetail/policy.hpp"
 #include "tests/expect_error.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -104,6 +105,7 @@ TEST(RuntimePolicy, WrongFilesAreNamedWithTheirKey) {
     options.policy_file = file.path();
     expect_error(Code::invalid_argument, parts, [&] { World::single(options); });
   }
+  record_fault("policy file: ill-formed, or values out of range", kHost, 24, "refused by file and key");
 }
 
 PlanRequest request(int ranks, int batch, Mode mode = Mode::automatic) {

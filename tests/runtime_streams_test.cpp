@@ -7,6 +7,7 @@
 
 #include "tests/expect_error.hpp"
 #include "tests/one_call.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -97,6 +98,8 @@ TEST_F(RuntimeStreams, TwoThreadsOnABox) {
     }).join();
   }
   finish();
+  record_fault("C++ door: a second thread on a box", kThreads, 6,
+               "refused as busy; the call then runs right");
 }
 
 }  // namespace

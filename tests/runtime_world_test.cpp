@@ -10,6 +10,7 @@
 
 #include "tests/expect_error.hpp"
 #include "tests/harness.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -144,6 +145,7 @@ TEST(RuntimeBoxes, EveryShapeRuleIsStated) {
     expect_error(Code::invalid_argument, {fmt::format("eps = {}", eps), "0 to 1"},
                  [&] { world.make_boxes(shape); });
   }
+  record_fault("shapes that break a rule", kHost, 13, "refused by name");
 }
 
 TEST(RuntimeBoxes, CopiesAsTheEnvironmentAsks) {
@@ -173,6 +175,7 @@ TEST(RuntimeBoxes, MemoryThatIsNotThereIsAnError) {
   // 3 * 65535 * 64 * 2^20 polled rows of two bytes: more than a process can address.
   expect_error(Code::resource, {"mailboxes, heap", "bytes of memory"},
                [&] { World::virtual_ranks(16).make_boxes(shape); });
+  record_fault("mailboxes that do not fit the machine", kHost, 1, "refused by name");
 }
 
 // Handles may go in any order while calls are still running: whoever is last waits for them.
