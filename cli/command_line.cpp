@@ -20,6 +20,8 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   add_shape_flags(*run, options.shape);
   add_call_flags(*run, options.call);
   add_session_flags(*run, options.session);
+  run->add_flag("--processes", options.session.processes,
+                "each rank a process of its own, over shared memory (CPU engine)");
   run->add_option(
          "--layers", options.layers,
          "number of synthetic layers, or layers of the checkpoint such as 1-8 [16, or all of the checkpoint]")

@@ -50,7 +50,9 @@ json report_head(const SessionOptions& session, const Machine& machine, const Ce
           {"date", utc_now()},
           {"command_line", session.command_line},
           {"engine", session.engine == Engine::cuda ? "cuda" : "cpu"},
-          {"world", session.world == WorldKind::replay ? "replay" : "virtual"},
+          {"world", session.processes                    ? "processes"
+                    : session.world == WorldKind::replay ? "replay"
+                                                         : "virtual"},
           {"seed", session.seed},
           {"machine",
            {{"cpu", machine.cpu},

@@ -93,7 +93,7 @@ WorldOptions SessionOptions::world_options(const std::string& policy_file) const
 
 void SessionOptions::choose_engine() {
   if (engine != Engine::automatic) return;
-  engine = World::obstacle(Engine::cuda) ? Engine::cpu : Engine::cuda;
+  engine = processes || World::obstacle(Engine::cuda) ? Engine::cpu : Engine::cuda;
 }
 
 void SessionOptions::check_supported() const {
@@ -102,6 +102,8 @@ void SessionOptions::check_supported() const {
                "--world = replay: accepted is virtual; replay needs --engine cuda, because it stands for one "
                "rank of a group "
                "on one GPU");
+  if (processes && engine == Engine::cuda)
+    base::fail(Code::unsupported, "--processes: engine = cuda: accepted is --engine cpu or auto");
   // The door itself refuses an engine that does not run here; it knows the reason.
   if (engine == Engine::cuda) World::single(world_options(""));
 }

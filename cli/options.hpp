@@ -41,6 +41,7 @@ enum class WorldKind : int { virtual_ranks, replay };
 struct SessionOptions {
   Engine engine = Engine::automatic;
   WorldKind world = WorldKind::virtual_ranks;
+  bool processes = false;  ///< --processes, of run only: each rank a process
   std::optional<double> deadline_seconds;
   std::uint64_t seed = 1;
   std::string json_file;  ///< "-": stdout; empty: none

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_report.hpp"
+#include "cli/process_steps.hpp"
 #include "cli/step_driver.hpp"
 
 namespace moetail::cli {
@@ -24,6 +26,14 @@ Inputs make_inputs(const RunSetup& setup, const InputSpec& spec, Progress& progr
   return Inputs::synthetic(spec, static_cast<int>(setup.layers.size()), progress);
 }
 
+std::unique_ptr<StepRunner> make_runner(const RunOptions& options, const Configuration& one,
+                                        const std::vector<LayerWeights>& weights, const Inputs& inputs) {
+  const WorldOptions world = options.session.world_options(options.call.policy_file);
+  if (options.session.processes)
+    return std::make_unique<ProcessSteps>(world, weights, inputs, one.mode, one.plan.mode);
+  return std::make_unique<StepDriver>(world, weights, inputs, one.mode, one.plan.mode);
+}
+
 // Runs and checks all steps of one configuration.
 Result run_configuration(const RunOptions& options, const RunSetup& setup, const Configuration& one,
                          const std::vector<LayerWeights>& weights, const Ceilings& ceilings,
@@ -36,18 +46,17 @@ Result run_configuration(const RunOptions& options, const RunSetup& setup, const
   const bool on_gpu = options.session.engine == Engine::cuda;
   if (!on_gpu) result.floor = floor_of(one.plan, ceilings);
   const Inputs inputs = make_inputs(setup, one.input, progress);
-  StepDriver driver(options.session.world_options(options.call.policy_file), weights, inputs, one.mode,
-                    one.plan.mode);
+  const std::unique_ptr<StepRunner> runner = make_runner(options, one, weights, inputs);
   Judge judge(weights, inputs, one.plan.mode, options.steps);
   std::vector<double> samples;
   progress.begin(fmt::format("{} steps, {} T={} B={}", options.steps, protocol::mode_name(one.plan.mode),
                              one.input.shape.ranks, one.input.batch),
                  static_cast<std::uint64_t>(options.steps));
   for (int step = 0; step < options.steps; ++step) {
-    driver.run_step(step);
+    runner->run_step(step);
     // The first step warms up: pages, caches, thread pools.
-    if (step > 0) samples.insert(samples.end(), driver.layer_us().begin(), driver.layer_us().end());
-    judge.check_step(driver, step);
+    if (step > 0) samples.insert(samples.end(), runner->layer_us().begin(), runner->layer_us().end());
+    judge.check_step(*runner, step);
     progress.advance();
   }
   progress.end();
@@ -73,11 +82,13 @@ void compare_with_other_modes(Result& result, const std::vector<Result>& earlier
 
 class Printer {
  public:
-  Printer(bool silent, Engine engine) : silent_(silent), on_gpu_(engine == Engine::cuda) {}
+  Printer(bool silent, const SessionOptions& session)
+      : silent_(silent), on_gpu_(session.engine == Engine::cuda), processes_(session.processes) {}
 
   void begin(const RunSetup& setup) const {
     if (silent_) return;
-    fmt::print("{}\n\n{}\n", setup_text(setup), table_titles(result_columns()));
+    fmt::print("{}{}\n\n{}\n", setup_text(setup), processes_ ? ", one process a rank" : "",
+               table_titles(result_columns()));
     std::fflush(stdout);
   }
   void row(const Result& result) const {
@@ -109,6 +120,7 @@ class Printer {
  private:
   bool silent_;
   bool on_gpu_;
+  bool processes_;
 };
 
 }  // namespace
@@ -129,7 +141,7 @@ int run_command(const RunOptions& given) {
   report["results"] = nlohmann::json::array();
 
   const std::vector<LayerWeights> weights = make_weights(options, setup, progress);
-  const Printer printer(report_file.is_stdout(), options.session.engine);
+  const Printer printer(report_file.is_stdout(), options.session);
   printer.begin(setup);
   std::vector<Result> results;
   bool passed = true;

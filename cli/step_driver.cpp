@@ -34,28 +34,43 @@ World make_world(const InputSpec& spec, const WorldOptions& options) {
   return spec.shape.ranks == 1 ? World::single(options) : World::virtual_ranks(spec.shape.ranks, options);
 }
 
+std::size_t output_size(const InputSpec& spec, std::size_t num_layers, int num_ranks) {
+  return num_layers * static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(spec.batch) *
+         static_cast<std::size_t>(spec.shape.hidden);
+}
+
 StepDriver::StepDriver(const WorldOptions& options, std::span<const LayerWeights> weights,
                        const Inputs& inputs, Mode asked, Mode running)
+    : StepDriver(make_world(inputs.spec(), options), {},
+                 Buffer<Bf16>(output_size(inputs.spec(), weights.size(),
+                                          inputs.spec().replay ? 1 : inputs.spec().shape.ranks)),
+                 weights, inputs, asked, running) {}
+
+StepDriver::StepDriver(const World& world, std::span<Bf16> outputs, std::span<const LayerWeights> weights,
+                       const Inputs& inputs, Mode asked, Mode running)
+    : StepDriver(world, outputs, {}, weights, inputs, asked, running) {}
+
+StepDriver::StepDriver(const World& world, std::span<Bf16> outputs, Buffer<Bf16> own,
+                       std::span<const LayerWeights> weights, const Inputs& inputs, Mode asked, Mode running)
     : weights_(weights),
       inputs_(inputs),
       asked_(asked),
       running_(running),
-      outputs_(weights.size() *
-               static_cast<std::size_t>(inputs.spec().replay ? 1 : inputs.spec().shape.ranks) *
-               static_cast<std::size_t>(inputs.spec().batch) *
-               static_cast<std::size_t>(inputs.spec().shape.hidden)),
+      own_outputs_(std::move(own)),
+      outputs_(own_outputs_.size() > 0 ? own_outputs_.span() : outputs),
       stamps_(weights.size() + 1),
       layer_us_(weights.size()),
-      world_(make_world(inputs.spec(), options)),
+      world_(world),
       residence_(world_),
       boxes_(world_.make_boxes(inputs.spec().shape)) {
   const Shape& shape = inputs.spec().shape;
   for (const LayerWeights& layer : weights)
-    for (int rank = 0; rank < num_ranks(); ++rank)
-      tails_.emplace_back(boxes_[static_cast<std::size_t>(rank)],
-                          TailWeights::from_full(shape, rank, residence_.of(layer.up_proj.span(), rank),
-                                                 residence_.of(layer.norm.span(), rank)),
-                          layer.layer);
+    for (const TailBox& box : boxes_)
+      tails_.emplace_back(
+          box,
+          TailWeights::from_full(shape, box.rank(), residence_.of(layer.up_proj.span(), box.rank()),
+                                 residence_.of(layer.norm.span(), box.rank())),
+          layer.layer);
   if (inputs.spec().replay) fill_peers();
 }
 
@@ -73,13 +88,12 @@ void StepDriver::fill_peers() {
 }
 
 PreparedTail& StepDriver::tail(int position, int rank) {
-  return tails_[static_cast<std::size_t>(position) * boxes_.size() + static_cast<std::size_t>(rank)];
+  return tails_[static_cast<std::size_t>(position) * boxes_.size() + index_of(rank)];
 }
 
 std::span<Bf16> StepDriver::output_rows(int position, int rank) const {
   const std::size_t size = outputs_.size() / tails_.size();
-  return outputs_.span(
-      (static_cast<std::size_t>(position) * boxes_.size() + static_cast<std::size_t>(rank)) * size, size);
+  return outputs_.subspan((static_cast<std::size_t>(position) * boxes_.size() + index_of(rank)) * size, size);
 }
 
 std::span<const Bf16> StepDriver::output(int position, int rank) const {
@@ -100,19 +114,27 @@ void StepDriver::run_step(int step) {
   Clock::time_point begin;
   {
     Gate gate;
-    for (int rank = 0; rank < num_ranks(); ++rank) gate.hold(world_.main_stream(rank));
-    const Stream timed = world_.main_stream(0);
+    for (int rank = world_.first_rank(); rank < end_rank(); ++rank) gate.hold(world_.main_stream(rank));
+    const Stream timed = world_.main_stream(world_.first_rank());
     timed.launch([this] { stamps_[0] = Clock::now(); });
     for (int position = 0; position < num_layers(); ++position) {
       enqueue_layer(position, step);
       timed.launch([this, position] { stamps_[static_cast<std::size_t>(position) + 1] = Clock::now(); });
     }
+    if (before_release_) before_release_();
     begin = Clock::now();
   }
   world_.synchronize();
   step_us_ = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   for (std::size_t i = 0; i < layer_us_.size(); ++i)
     layer_us_[i] = std::chrono::duration<double, std::micro>(stamps_[i + 1] - stamps_[i]).count();
+}
+
+bool StepDriver::is_poisoned_by_another() const {
+  return std::all_of(boxes_.begin(), boxes_.end(), [](const TailBox& box) {
+    const auto report = box.status();
+    return report && report->record.kind == protocol::FaultKind::poisoned;
+  });
 }
 
 void StepDriver::enqueue_layer(int position, int step) {
@@ -122,7 +144,7 @@ void StepDriver::enqueue_layer(int position, int step) {
   const int set = inputs_.set_of(position, step);
   const bool polls_slots = spec.form == Form::published && running_ == Mode::front_poll;
   std::vector<RankCall> calls;
-  for (int rank = 0; rank < num_ranks(); ++rank) {
+  for (int rank = world_.first_rank(); rank < end_rank(); ++rank) {
     const verify::RankInput& input = inputs_.ranks(set)[static_cast<std::size_t>(rank)];
     PreparedTail& rank_tail = tail(position, rank);
     Call call;
@@ -139,11 +161,10 @@ void StepDriver::enqueue_layer(int position, int step) {
     calls.push_back({&rank_tail, call});
   }
   const std::vector<OutView> views = world_.run(calls);
-  for (int rank = 0; rank < num_ranks(); ++rank) {
+  for (int rank = world_.first_rank(); rank < end_rank(); ++rank) {
     // The experts' stream joins late: front_poll reads their rows while they are being written.
     if (polls_slots) world_.main_stream(rank).join(world_.side_stream(rank));
-    boxes_[static_cast<std::size_t>(rank)].take(views[static_cast<std::size_t>(rank)],
-                                                residence_.output(output_rows(position, rank), rank));
+    boxes_[index_of(rank)].take(views[index_of(rank)], residence_.output(output_rows(position, rank), rank));
   }
 }
 

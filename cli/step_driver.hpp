@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,35 +16,55 @@
 
 namespace moetail::cli {
 
+/// Elements of all layers' output rows on `num_ranks` ranks.
+std::size_t output_size(const InputSpec& spec, std::size_t num_layers, int num_ranks);
+
 /// The world that runs calls of `spec`: all ranks in this process, or rank 0 alone in replay.
 World make_world(const InputSpec& spec, const WorldOptions& options);
 
+/// What runs the steps of one configuration, wherever its ranks are.
+class StepRunner : public StepOutput {
+ public:
+  /// Step number `step`: all layers on all ranks, each layer's rows taken out. Returns when it is complete. Throws
+  /// Code::fault with the first fault.
+  virtual void run_step(int step) = 0;
+
+  /// Microseconds that each layer of the last step took: from the end of the one before to the end of this one's take, on rank
+  /// 0's stream. For the first layer from the start of the step. On the CUDA engine the mean of the step, since looking at a clock
+  /// between launches would take longer than they do.
+  virtual std::span<const double> layer_us() const = 0;
+};
+
 /// One world, its boxes and the prepared tails of all layers. A step is enqueued whole before any of it runs, as the replay of
 /// a captured graph would be, so the measured times hold no enqueueing.
-class StepDriver : public StepOutput {
+class StepDriver : public StepRunner {
  public:
   /// `weights` and `inputs` are viewed, and copied to the device on the CUDA engine. `running`: the mode that the plan says;
   /// `asked`: what calls pass.
   StepDriver(const WorldOptions& options, std::span<const LayerWeights> weights, const Inputs& inputs,
              Mode asked, Mode running);
+  /// The same for the ranks of `world` that this process has. `outputs`: where their rows go, [layers, ranks here, B, H].
+  StepDriver(const World& world, std::span<Bf16> outputs, std::span<const LayerWeights> weights,
+             const Inputs& inputs, Mode asked, Mode running);
 
-  /// Step number `step`: all layers on all ranks, each layer's rows taken out. Returns when it is complete. Throws
-  /// Code::fault with the first fault.
-  void run_step(int step);
+  void run_step(int step) override;
+
+  /// CPU engine: called in each step when all of it is enqueued and none of it runs.
+  void call_before_release(std::function<void()> work) { before_release_ = std::move(work); }
 
   /// Output rows of the last step, [B, H]. `position`: the layer's place, from 0.
   std::span<const Bf16> output(int position, int rank) const override;
 
-  /// Microseconds that each layer of the last step took: from the end of the one before to the end of this one's take, on rank
-  /// 0's stream. For the first layer from the start of the step. On the CUDA engine the mean of the step, since looking at a clock
-  /// between launches would take longer than they do.
-  std::span<const double> layer_us() const { return layer_us_; }
+  /// Of the first rank here, where rank 0 is elsewhere.
+  std::span<const double> layer_us() const override { return layer_us_; }
 
   /// Microseconds of the whole last step: from the moment the ranks' streams may begin until all of them have run dry.
   double step_us() const { return step_us_; }
 
+  /// After a fault: whether the ranks here know of it only by another's poison.
+  bool is_poisoned_by_another() const;
+
   int num_layers() const { return static_cast<int>(weights_.size()); }
-  int num_ranks() const { return world_.local_ranks(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -53,11 +74,18 @@ class StepDriver : public StepOutput {
   void produce(const PreparedTail& tail, int set, int rank);
   std::span<Bf16> output_rows(int position, int rank) const;
   PreparedTail& tail(int position, int rank);
+  int end_rank() const { return world_.first_rank() + world_.local_ranks(); }
+  std::size_t index_of(int rank) const { return static_cast<std::size_t>(rank - world_.first_rank()); }
+
+  StepDriver(const World& world, std::span<Bf16> outputs, Buffer<Bf16> own,
+             std::span<const LayerWeights> weights, const Inputs& inputs, Mode asked, Mode running);
 
   std::span<const LayerWeights> weights_;
   const Inputs& inputs_;
   Mode asked_, running_;
-  Buffer<Bf16> outputs_;  // [layers, ranks, B, H]
+  Buffer<Bf16> own_outputs_;  // or none, where the caller gave memory
+  std::span<Bf16> outputs_;   // [layers, ranks, B, H]
+  std::function<void()> before_release_;
   std::vector<Clock::time_point> stamps_;
   std::vector<double> layer_us_;
   double step_us_ = 0;

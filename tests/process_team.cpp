@@ -111,6 +111,8 @@ ProcessTeam::ProcessTeam(const std::string& program, int ranks, const std::map<i
     const auto own = settings.find(rank);
     processes_.push_back(std::make_unique<RankProcess>(program, own == settings.end() ? "" : own->second));
   }
+  // A loaded machine may take a second to start them all, which no deadline of a test shall count.
+  all({{"do", "begin"}});
   renew_session();
 }
 
@@ -120,6 +122,7 @@ void ProcessTeam::renew_session() {
 
 void ProcessTeam::replace(int rank) {
   processes_[static_cast<std::size_t>(rank)] = std::make_unique<RankProcess>(program_);
+  (*this)[rank].ask({{"do", "begin"}});
   renew_session();
 }
 

@@ -61,6 +61,7 @@ class RankProgram {
  public:
   json answer(const json& order) {
     const std::string what = order.at("do");
+    if (what == "begin") return json::object();  // only to say that the program runs
     if (what == "join") return join(order);
     if (what == "boxes") return make_boxes(order);
     if (what == "call") return call(order);
