@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/harness.hpp"
@@ -33,21 +34,23 @@ struct Consequence {
 Consequence consequence(const Variant& variant, Site site) {
   const bool twoshot = variant.mode == Mode::twoshot;
   const bool pushed_mode = twoshot || variant.mode == Mode::publish;
+  const bool sharing = std::ranges::count(variant.sites, Site::reduced_poll) > 0;
   const Site latents = twoshot ? Site::twoshot_sum : Site::latent_poll;
+  // What waits for a rank that had sent its partials, but handed on no sums.
+  const Site sums = twoshot ? Site::gather_poll : sharing ? Site::reduced_poll : Site::consume;
   switch (site) {
     case Site::rows_fill:
     case Site::header_publish: return {Site::header_poll, false};
     // In publish and twoshot mode header and shards go out first, by push, then the partials; in the front
     // modes it is header, latents, shards, after the epoch.
-    case Site::epoch:
-      return {pushed_mode ? (twoshot ? Site::gather_poll : Site::consume) : Site::header_poll, false};
+    case Site::epoch: return {pushed_mode ? sums : Site::header_poll, false};
     case Site::latent_publish:
     case Site::twoshot_push: return {latents, false};
     case Site::shared_push: return {pushed_mode ? latents : Site::shared_poll, false};
     case Site::header_poll:
-    case Site::twoshot_sum: return {twoshot ? Site::gather_poll : Site::consume, false};
+    case Site::twoshot_sum:
+    case Site::reduced_publish: return {sums, false};
     case Site::latent_poll:
-    case Site::reduced_publish:
     case Site::reduced_poll:
     case Site::gather_publish:
     case Site::gather_poll:

@@ -111,7 +111,7 @@ TEST(ProtocolMailbox, RunsNameTheFirstPeerThatIsMissing) {
   const std::vector<Line> absent(2, Line{{1, 2, 3, kEmptyWord}});
   Runs runs;
   runs.count = 4;
-  runs.lines = 2;
+  runs.want(2);
   for (int i = 0; i < 4; ++i) runs.from[i] = i == 1 || i == 3 ? absent.data() : data.data();
   PlainMemory memory;
   int most_missing = 0;

@@ -29,7 +29,7 @@ Shape rearm_shape(int ranks, int capacity = 4) {
 }
 
 constexpr bool is_whole(Region region) {
-  return region == Region::latent || region == Region::gather;
+  return region == Region::latent || region == Region::gather || region == Region::reduced;
 }
 
 /// A box as it must be afterwards, byte by byte from the table of regions; `regions`: those that lie in it.

@@ -23,15 +23,16 @@ struct BoxView {
   Layout layout;
   u8* peer[kMaxRanks] = {};
   u8* multicast = nullptr;  ///< one address whose stores reach every rank, or null
-  /// Ordinary memory's multicast: one copy of what every rank gets whole (latent, gather), read by all of them;
-  /// or null, where every rank has a copy of its own. docs/protocol.md, "One copy for all ranks".
+  /// Ordinary memory's multicast: one copy of what every rank gets whole (latent, gather, reduced), read by all of
+  /// them; or null, where every rank has a copy of its own. docs/protocol.md, "One copy for all ranks".
   u8* common = nullptr;
   i32 rank = 0;
 
   MOETAIL_FN i32 ranks() const { return layout.shape.ranks; }
 
   MOETAIL_FN bool is_common(Region region) const {
-    return common != nullptr && (region == Region::latent || region == Region::gather);
+    return common != nullptr &&
+           (region == Region::latent || region == Region::gather || region == Region::reduced);
   }
 
   template <class T>
@@ -108,23 +109,28 @@ MOETAIL_FN bool wait_run(Mem& mem, Spot& spot, const Line* from, int begin, int 
   });
 }
 
-/// Runs that arrive from several peers; `done[i]` lines of run i are known to be there, and `lines` of each are wanted.
+/// Runs that arrive from several peers; `done[i]` lines of run i are known to be there, and `lines[i]` are wanted.
 struct Runs {
   const Line* from[kMaxRanks] = {};
   int done[kMaxRanks] = {};
+  int lines[kMaxRanks] = {};
   int count = 0;
-  int lines = 0;
+
+  /// As many lines of every run.
+  MOETAIL_FN void want(int lines_of_each) {
+    for (int i = 0; i < count; ++i) lines[i] = lines_of_each;
+  }
 };
 
-/// Waits until `lines` lines of every run have arrived; run i comes from peer i. False after a fault.
+/// Waits until the wanted lines of every run have arrived; run i comes from peer i. False after a fault.
 template <class Mem>
 MOETAIL_FN bool wait_runs(Mem& mem, Spot& spot, Runs& runs) {
   return wait_until(mem, spot, [&](Spot& where) {
     int missing = 0;
     for (int i = 0; i < runs.count; ++i) {
-      if (runs.done[i] >= runs.lines) continue;
-      runs.done[i] = poll_run(mem, runs.from[i], runs.done[i], runs.lines);
-      if (runs.done[i] == runs.lines) continue;
+      if (runs.done[i] >= runs.lines[i]) continue;
+      runs.done[i] = poll_run(mem, runs.from[i], runs.done[i], runs.lines[i]);
+      if (runs.done[i] == runs.lines[i]) continue;
       if (missing++ == 0) where.peer = i;
     }
     return missing;
@@ -141,6 +147,14 @@ struct Range {
 MOETAIL_FN constexpr Range part_of(u64 n, int part, int parts) {
   return Range{n * static_cast<u64>(part) / static_cast<u64>(parts),
                n * static_cast<u64>(part + 1) / static_cast<u64>(parts)};
+}
+
+/// What cluster `part` of `parts` of rank `rank` sums where rows are shared: lines of the batch's latent rows, one row
+/// after the other. Alone on its copy, a rank's clusters divide the rows among themselves; on a common copy those of all ranks do.
+MOETAIL_FN Range shared_sum_part(const BoxView& view, i32 rank, int batch, int part, int parts) {
+  const u64 lines = static_cast<u64>(batch) * static_cast<u64>(lines_of(view.layout.shape.latent));
+  if (!view.is_common(Region::reduced)) return part_of(lines, part, parts);
+  return part_of(lines, rank * parts + part, view.ranks() * parts);
 }
 
 template <class Mem>

@@ -44,6 +44,7 @@ class Kernel {
   void publish_latents(bool& there);
   void push_shards(bool& there);
   bool check_headers();
+  bool owns_sum(int token) const;
   bool reduce();
   bool sum_latents(int token, std::array<Line, kMaxLines>& sum);
   bool sum_chunks();
@@ -210,7 +211,7 @@ inline bool Kernel::sum_latents(int token, std::array<Line, kMaxLines>& sum) {
   mem_.at(Site::latent_poll);
   protocol::Runs runs;
   runs.count = config_.ranks;
-  runs.lines = latent_lines_;
+  runs.want(latent_lines_);
   for (int i = 0; i < runs.count; ++i) runs.from[i] = view_.mine<Line>(Region::latent, slot_, i, token);
   const int own = config_.sums_own && plan_.mode == Mode::front ? view_.rank : -1;
   if (own >= 0) runs.done[own] = latent_lines_;
@@ -232,7 +233,7 @@ inline bool Kernel::sum_chunks() {
     mem_.at(Site::twoshot_sum);
     protocol::Runs runs;
     runs.count = config_.ranks;
-    runs.lines = chunk;
+    runs.want(chunk);
     for (int i = 0; i < runs.count; ++i) runs.from[i] = view_.mine<Line>(Region::recv, slot_, i, token);
     if (!wait({Site::twoshot_sum, -1, token}, runs)) return false;
     for (int line = 0; line < chunk; ++line) {
@@ -245,13 +246,20 @@ inline bool Kernel::sum_chunks() {
   return true;
 }
 
+/// Whole rows here, where the CPU engine cuts them by lines: what is in a row decides nothing.
+inline bool Kernel::owns_sum(int token) const {
+  if (!view_.is_common(Region::reduced)) return token % mem_.parts() == mem_.part();
+  return token % (config_.ranks * mem_.parts()) == mem_.part() * config_.ranks + view_.rank;
+}
+
 inline bool Kernel::reduce() {
   if (plan_.mode == Mode::twoshot && !sum_chunks()) return false;
   const bool shares = plan_.shares_reduced;
   std::array<Line, kMaxLines> sum{};
   // A shared row is fp32 and twice as long: its second half says the same here.
   if (shares)
-    for (int token = mem_.part(); token < batch_; token += mem_.parts()) {
+    for (int token = 0; token < batch_; ++token) {
+      if (!owns_sum(token)) continue;
       if (!sum_latents(token, sum)) return false;
       mem_.at(Site::reduced_publish);
       Line* row = view_.mine<Line>(Region::reduced, slot_, 0, token);
@@ -284,7 +292,7 @@ inline bool Kernel::project() {
     mem_.at(Site::shared_poll);
     protocol::Runs runs;
     runs.count = config_.ranks;
-    runs.lines = lines;
+    runs.want(lines);
     for (int i = 0; i < runs.count; ++i)
       runs.from[i] = view_.mine<Line>(Region::shared, slot_, i, token) + begin;
     if (!wait({Site::shared_poll, -1, token}, runs)) return false;
@@ -339,8 +347,8 @@ inline void Kernel::take() {
     Line* out = view_.mine<Line>(Region::out, 0, 0, token);
     protocol::Runs runs;
     runs.count = config_.ranks;
-    runs.lines = shard_lines_;
-    for (int i = 0; i < runs.count; ++i) runs.from[i] = out + i * runs.lines;
+    runs.want(shard_lines_);
+    for (int i = 0; i < runs.count; ++i) runs.from[i] = out + i * shard_lines_;
     if (!wait({Site::consume, -1, token}, runs)) return;
     for (int line = 0; line < lines; ++line) {
       const Line row = mem_.use(out + line);

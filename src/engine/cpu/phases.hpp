@@ -29,7 +29,8 @@ struct Normed {
 protocol::Header header_of(const TailCall& call, const protocol::Shape& shape);
 protocol::Record record_of(const Cluster& cluster, const TailCall& call);
 
-/// True where the clusters of a rank share reduced rows: alone there is nobody to share them with.
+/// True where reduced rows are shared, among the clusters of a rank or on a common copy among those of all ranks: alone there
+/// is nobody to share them with.
 bool shares_reduced(const Cluster& cluster, const TailCall& call);
 
 inline const u16* columns_of(const Line* lines) {
@@ -46,7 +47,8 @@ bool publish_latents(Cluster& cluster, const TailCall& call);
 bool push_shards(Cluster& cluster, const TailCall& call);
 
 bool reduce_latents(Cluster& cluster, const TailCall& call, Normed& normed);
-bool reduce_latents_sharing(Cluster& cluster, const TailCall& call, Normed& normed);
+bool publish_reduced(Cluster& cluster, const TailCall& call);
+bool reduce_shared(Cluster& cluster, const TailCall& call, Normed& normed);
 bool sum_own_chunks(Cluster& cluster, const TailCall& call);
 bool reduce_gathered(Cluster& cluster, const TailCall& call, Normed& normed);
 

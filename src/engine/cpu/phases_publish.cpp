@@ -25,7 +25,9 @@ protocol::Header header_of(const TailCall& call, const protocol::Shape& shape) {
 }
 
 bool shares_reduced(const Cluster& cluster, const TailCall& call) {
-  return call.shares_reduced && cluster.count() > 1;
+  const auto& view = cluster.view();
+  return call.shares_reduced &&
+         (cluster.count() > 1 || (view.is_common(Region::reduced) && view.ranks() > 1));
 }
 
 protocol::Record record_of(const Cluster& cluster, const TailCall& call) {

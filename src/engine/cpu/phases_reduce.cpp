@@ -19,12 +19,14 @@ using protocol::Spot;
 
 // Columns that are waited for and summed at a time: 8 ranks' lines of them stay in L1 in between.
 constexpr int kSumColumns = 1792;
+// Lines of fp32 sums for a line of bf16.
+constexpr int kReducedLines = 2;
 
 /// Waits for one run from every rank and sums them in rank order into `sum`, `columns` columns.
 bool sum_runs(Cluster& cluster, Spot& spot, Runs& runs, int columns, float* sum) {
   for (int begin = 0; begin < columns; begin += kSumColumns) {
     const int end = std::min(begin + kSumColumns, columns);
-    runs.lines = lines_of(end);
+    runs.want(lines_of(end));
     if (!protocol::wait_runs(cluster, spot, runs)) return false;
     const u16* rows[protocol::kMaxRanks];
     for (int i = 0; i < runs.count; ++i)
@@ -34,15 +36,15 @@ bool sum_runs(Cluster& cluster, Spot& spot, Runs& runs, int columns, float* sum)
   return true;
 }
 
-/// x of one token, summed from every rank's latent mailbox.
-bool sum_latents(Cluster& cluster, int token, float* sum) {
+/// Lines [begin, end) of one token's x, summed from every rank's latent mailbox.
+bool sum_latents(Cluster& cluster, int token, int begin, int end, float* sum) {
   const auto& view = cluster.view();
   Runs runs;
   runs.count = view.ranks();
   for (int i = 0; i < runs.count; ++i)
-    runs.from[i] = view.mine<Line>(Region::latent, cluster.slot(), i, token);
+    runs.from[i] = view.mine<Line>(Region::latent, cluster.slot(), i, token) + begin;
   Spot spot{Site::latent_poll, -1, token};
-  return sum_runs(cluster, spot, runs, view.layout.shape.latent, sum);
+  return sum_runs(cluster, spot, runs, (end - begin) * protocol::kLineColumns, sum);
 }
 
 /// Fills in token rows of the operand as their fp32 sums become known.
@@ -79,39 +81,59 @@ bool reduce_latents(Cluster& cluster, const TailCall& call, Normed& normed) {
   Normalizer normalizer(cluster, call);
   float* sum = sum_buffer(cluster);
   for (int token = 0; token < call.batch; ++token) {
-    if (!sum_latents(cluster, token, sum)) return false;
+    if (!sum_latents(cluster, token, 0, lines_of(cluster.view().layout.shape.latent), sum)) return false;
     normalizer.add(token, sum);
   }
   normed = normalizer.normed();
   return true;
 }
 
-bool reduce_latents_sharing(Cluster& cluster, const TailCall& call, Normed& normed) {
-  const auto& view = cluster.view();
-  const int lines = view.layout.shape.latent / 4;
-  float* sum = sum_buffer(cluster);
-  Normalizer normalizer(cluster, call);
-  const bool is_alone = !shares_reduced(cluster, call);
+bool publish_reduced(Cluster& cluster, const TailCall& call) {
   if (!cluster.reach(Site::reduced_publish)) return false;
-  for (int token = cluster.index(); token < call.batch; token += cluster.count()) {
-    if (!sum_latents(cluster, token, sum)) return false;
-    if (is_alone) {
-      normalizer.add(token, sum);
-      continue;
-    }
-    Line* row = reinterpret_cast<Line*>(sum);
+  const auto& view = cluster.view();
+  const int lines = lines_of(view.layout.shape.latent);
+  const auto part = protocol::shared_sum_part(view, view.rank, call.batch, cluster.index(), cluster.count());
+  float* sum = sum_buffer(cluster);
+  Line* row = reinterpret_cast<Line*>(sum);
+  for (u64 at = part.begin; at < part.end;) {
+    const int token = static_cast<int>(at) / lines, begin = static_cast<int>(at) % lines;
+    const int end = static_cast<int>(std::min<u64>(lines, part.end - at + begin));
+    if (!sum_latents(cluster, token, begin, end, sum)) return false;
+    const int reduced = (end - begin) * kReducedLines;
     // fp32 NaNs may carry any payload; the sentinel's is one of them.
-    protocol::clean_run(row, row, lines);
-    protocol::store_run(cluster, view.mine<Line>(Region::reduced, cluster.slot(), 0, token), row, lines);
+    protocol::clean_run(row, row, reduced);
+    protocol::store_run(cluster,
+                        view.mine<Line>(Region::reduced, cluster.slot(), 0, token) + begin * kReducedLines,
+                        row, reduced);
+    at += static_cast<u64>(end - begin);
+  }
+  if (view.is_common(Region::reduced))
+    cluster.ring_all();
+  else
     cluster.ring(view.rank);
-  }
+  return true;
+}
+
+bool reduce_shared(Cluster& cluster, const TailCall& call, Normed& normed) {
   if (!cluster.reach(Site::reduced_poll)) return false;
-  for (int token = 0; token < call.batch && !is_alone; ++token) {
-    Spot spot{Site::reduced_poll, view.rank, token};
-    const Line* row = view.mine<Line>(Region::reduced, cluster.slot(), 0, token);
-    if (!protocol::wait_run(cluster, spot, row, 0, lines)) return false;
-    normalizer.add(token, reinterpret_cast<const float*>(row));
+  const auto& view = cluster.view();
+  const bool is_common = view.is_common(Region::reduced);
+  // A batch's reduced rows lie one after the other, and a rank's part of them in one piece.
+  const Line* rows = view.mine<Line>(Region::reduced, cluster.slot(), 0, 0);
+  Runs runs;
+  runs.count = view.ranks();
+  for (int i = 0; i < runs.count; ++i) {
+    if (!is_common && i != view.rank) continue;
+    const auto part = protocol::shared_sum_part(view, i, call.batch, 0, 1);
+    runs.from[i] = rows + part.begin * kReducedLines;
+    runs.lines[i] = static_cast<int>(part.end - part.begin) * kReducedLines;
   }
+  Spot spot{Site::reduced_poll, view.rank};
+  if (!protocol::wait_runs(cluster, spot, runs)) return false;
+  Normalizer normalizer(cluster, call);
+  for (int token = 0; token < call.batch; ++token)
+    normalizer.add(
+        token, reinterpret_cast<const float*>(view.mine<Line>(Region::reduced, cluster.slot(), 0, token)));
   normed = normalizer.normed();
   return true;
 }
@@ -149,7 +171,7 @@ bool reduce_gathered(Cluster& cluster, const TailCall& call, Normed& normed) {
     const Line* row = view.mine<Line>(Region::gather, cluster.slot(), 0, token);
     Runs runs;
     runs.count = view.ranks();
-    runs.lines = chunk;
+    runs.want(chunk);
     for (int i = 0; i < runs.count; ++i) runs.from[i] = row + i * chunk;
     Spot spot{Site::gather_poll, -1, token};
     if (!protocol::wait_runs(cluster, spot, runs)) return false;

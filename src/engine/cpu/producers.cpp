@@ -94,8 +94,9 @@ bool consume_out_row(Cluster& cluster, int token, u16* row) {
   if (there) {
     protocol::Runs runs;
     runs.count = view.ranks();
-    runs.lines = lines / view.ranks();
-    for (int i = 0; i < runs.count; ++i) runs.from[i] = out + i * runs.lines;
+    const int shard = lines / view.ranks();
+    runs.want(shard);
+    for (int i = 0; i < runs.count; ++i) runs.from[i] = out + i * shard;
     there = protocol::wait_runs(cluster, spot, runs);
   }
   if (there) there = cluster.reach(Site::consume_rearm);

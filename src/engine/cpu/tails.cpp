@@ -24,8 +24,9 @@ bool wave_tail(Cluster& cluster, const TailCall& call) {
   if (call.mode == Mode::twoshot) {
     if (!sum_own_chunks(cluster, call)) return false;
     if (!reduce_gathered(cluster, call, normed)) return false;
-  } else if (call.shares_reduced) {
-    if (!reduce_latents_sharing(cluster, call, normed)) return false;
+  } else if (shares_reduced(cluster, call)) {
+    if (!publish_reduced(cluster, call)) return false;
+    if (!reduce_shared(cluster, call, normed)) return false;
   } else {
     if (!reduce_latents(cluster, call, normed)) return false;
   }
