@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/cli_testing.hpp"
+#include "tests/record.hpp"
 
 namespace moetail::cli_testing {
 namespace {
@@ -169,12 +170,6 @@ class LongRun {
   bool ended_ = false;
 };
 
-void record(const char* fault, int tries, const char* outcome) {
-  ::testing::Test::RecordProperty("fault", fault);
-  ::testing::Test::RecordProperty("tries", tries);
-  ::testing::Test::RecordProperty("outcome", ::testing::Test::HasFailure() ? "FAILED" : outcome);
-}
-
 TEST(CliProcesses, AKilledRankIsNamedWithItsSignal) {
   for (const int dead : {0, 2}) {
     LongRun run("0.4");
@@ -192,8 +187,8 @@ TEST(CliProcesses, AKilledRankIsNamedWithItsSignal) {
     EXPECT_TRUE(run.are_ranks_gone());
     EXPECT_EQ(run.names_left(), 0);
   }
-  record("SIGKILL of a rank of moetail run --processes", 2,
-         "exit 3, rank and signal named; no process and no segment left");
+  testing::record_fault("SIGKILL of a rank of moetail run --processes", testing::kProcesses, 2,
+                        "exit 3, rank and signal named; no process and no segment left");
 }
 
 TEST(CliProcesses, WithoutADeadlineAKilledRankEndsTheRunToo) {
@@ -205,8 +200,8 @@ TEST(CliProcesses, WithoutADeadlineAKilledRankEndsTheRunToo) {
   EXPECT_LT(Clock::now() - begin, 3s);
   EXPECT_THAT(run.err(), HasSubstr("was killed by signal 15 (Terminated)"));
   EXPECT_TRUE(run.are_ranks_gone());
-  record("SIGTERM of a rank of moetail run --processes --deadline 0", 1,
-         "exit 3, rank and signal named; no process left");
+  testing::record_fault("SIGTERM of a rank of moetail run --processes --deadline 0", testing::kProcesses, 1,
+                        "exit 3, rank and signal named; no process left");
 }
 
 TEST(CliProcesses, AStoppedRankIsNamed) {
@@ -219,8 +214,8 @@ TEST(CliProcesses, AStoppedRankIsNamed) {
   EXPECT_THAT(run.err(), HasSubstr(fmt::format("rank 3 (process {}) did not answer", run.ranks()[3])));
   EXPECT_TRUE(run.are_ranks_gone());
   EXPECT_EQ(run.names_left(), 0);
-  record("SIGSTOP of a rank of moetail run --processes", 1,
-         "exit 3, rank named; no process and no segment left");
+  testing::record_fault("SIGSTOP of a rank of moetail run --processes", testing::kProcesses, 1,
+                        "exit 3, rank named; no process and no segment left");
 }
 
 TEST(CliProcesses, TheRanksEndWithTheirParent) {
@@ -232,7 +227,8 @@ TEST(CliProcesses, TheRanksEndWithTheirParent) {
     EXPECT_TRUE(run.are_ranks_gone());
     EXPECT_EQ(run.names_left(), 0);
   }
-  record("SIGKILL or SIGTERM of moetail run --processes itself", 2, "no process and no segment left");
+  testing::record_fault("SIGKILL or SIGTERM of moetail run --processes itself", testing::kProcesses, 2,
+                        "no process and no segment left");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "tests/harness.hpp"
 #include "tests/process_team.hpp"
+#include "tests/record.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -71,13 +72,6 @@ inline void expect_errors(const std::vector<json>& answers, Code code,
     EXPECT_EQ(answers[rank].value("code", 0), static_cast<int>(code));
     for (const std::string& part : parts) EXPECT_THAT(answers[rank].value("error", ""), HasSubstr(part));
   }
-}
-
-/// One row for a table of faults: what was done, how often, and how it ended.
-inline void record_fault(const std::string& fault, int tries, const std::string& outcome) {
-  ::testing::Test::RecordProperty("fault", fault);
-  ::testing::Test::RecordProperty("tries", tries);
-  ::testing::Test::RecordProperty("outcome", ::testing::Test::HasFailure() ? "FAILED: " + outcome : outcome);
 }
 
 }  // namespace moetail::testing

@@ -121,7 +121,7 @@ TEST_P(ProcessKilled, IsNamedBySurvivorsWhoThenMeetAReplacement) {
   EXPECT_THAT(team_.segments(), ::testing::IsEmpty());
   record_fault(fmt::format("SIGKILL of a rank at {}, {} mode", protocol::site_name(GetParam().site),
                            protocol::mode_name(GetParam().mode)),
-               1,
+               kProcesses, 1,
                fmt::format("{} on {} survivors within {} ms + 1 s; a replacement joins, right bits",
                            fault.value("site", ""), kRanks - 1, kFaultDeadline.count()));
 }
@@ -142,7 +142,8 @@ TEST_F(ProcessStopped, ShorterThanTheDeadlineChangesNothing) {
     expect_rows(receive_all(), reference_rows(shape_, 2, mode));
     ++tries;
   }
-  record_fault("SIGSTOP of a rank in a call, 0.4 s of a deadline of 2 s", tries, "right bits");
+  record_fault("SIGSTOP of a rank in a call, 0.4 s of a deadline of 2 s", kProcesses,
+               static_cast<std::uint64_t>(tries), "right bits");
 }
 
 class ProcessFault : public FaultyTeam {};
@@ -170,8 +171,8 @@ TEST_F(ProcessFault, AStopLongerThanTheDeadlineIsNamedAndRecovers) {
     check(mode);
     ++tries;
   }
-  record_fault("SIGSTOP of a rank in a call, longer than the deadline", tries,
-               "named on every other rank; after recover right bits");
+  record_fault("SIGSTOP of a rank in a call, longer than the deadline", kProcesses,
+               static_cast<std::uint64_t>(tries), "named on every other rank; after recover right bits");
 }
 
 TEST_F(ProcessFault, RanksAtOddsAreNamedOnAll) {
@@ -204,7 +205,7 @@ TEST_F(ProcessFault, RanksAtOddsAreNamedOnAll) {
     expect_well(team_.all({{"do", "recover"}}));
     check(Mode::front);
   }
-  record_fault("batch, layer or mode differs on one rank", 3,
+  record_fault("batch, layer or mode differs on one rank", kProcesses, 3,
                "header mismatch, field and ranks named; after recover right bits");
 }
 
@@ -230,7 +231,7 @@ TEST_F(ProcessFault, AMissedCallAndOneTooMany) {
     expect_well(team_.all({{"do", "recover"}}));
     check(Mode::publish);
   }
-  record_fault("a call missed by one rank, and one too many", 4,
+  record_fault("a call missed by one rank, and one too many", kProcesses, 4,
                "header_poll names the rank; after recover right bits");
 }
 
@@ -259,7 +260,7 @@ TEST_F(ProcessAbort, EndsThisRanksWaitAndPoisonsTheOthers) {
   EXPECT_LT(Clock::now() - begin, 10s);
   expect_well(team_.all({{"do", "recover"}}));
   check(Mode::front);
-  record_fault("TailBox::abort on one rank", 1,
+  record_fault("TailBox::abort on one rank", kProcesses, 1,
                "its own wait ends at once, the others' by poison that names it; after recover right bits");
 }
 

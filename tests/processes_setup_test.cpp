@@ -42,7 +42,7 @@ TEST(ProcessSetup, AnyFieldThatDiffersIsNamedOnEveryRank) {
   expect_well(team.all(boxes_order(shape)));
   expect_well(team.all(call_order(Mode::front, 2)));
   EXPECT_THAT(team.segments(), ::testing::IsEmpty());
-  record_fault("shape, eps or multicast differs on one rank", static_cast<int>(cases.size()),
+  record_fault("shape, eps or multicast differs on one rank", kProcesses, cases.size(),
                "field, ranks and values named on every rank");
 }
 
@@ -51,7 +51,7 @@ TEST(ProcessSetup, AnotherTargetOfTheArithmeticIsNamedOnEveryRank) {
   const auto answers = team.join();
   expect_errors(answers, Code::invalid_argument,
                 {"ranks 0 and 1 disagree", "MOETAIL_CPU_TARGET = ", "scalar on rank 1"});
-  record_fault("another CPU target on one rank", 1, "named on every rank");
+  record_fault("another CPU target on one rank", kProcesses, 1, "named on every rank");
 }
 
 TEST(ProcessSetup, AFailedAllocationIsEveryRanksError) {
@@ -72,7 +72,7 @@ TEST(ProcessSetup, AFailedAllocationIsEveryRanksError) {
     expect_well(team.all(boxes_order(shape)));
     expect_well(team.all(call_order(Mode::publish, 2)));
   }
-  record_fault("no shared memory on one rank", kRanks,
+  record_fault("no shared memory on one rank", kProcesses, kRanks,
                "Code::resource with the rank on every rank; nothing left");
 }
 
@@ -90,7 +90,7 @@ TEST(ProcessSetup, AMappingThatFailsIsEveryRanksError) {
   expect_errors(team.all(boxes_order(large)), Code::resource,
                 {"rank 1 of 2: make_boxes 1", "mmap: Cannot allocate memory"});
   EXPECT_THAT(team.segments(), ::testing::IsEmpty());
-  record_fault("no addresses for the mailboxes on one rank", 1,
+  record_fault("no addresses for the mailboxes on one rank", kProcesses, 1,
                "Code::resource with the rank on every rank; nothing left");
 }
 
@@ -124,7 +124,8 @@ TEST(ProcessSetup, ARankThatDiesIsNamedAtOnce) {
     // The session is over, and says so without a wait.
     if (!before_joining) expect_errors({team[0].ask(boxes_order(shape))}, Code::fault, {"rank 2 (process "});
   }
-  record_fault("SIGKILL of a rank in set-up", 2, "named on every survivor, at once where it had joined");
+  record_fault("SIGKILL of a rank in set-up", kProcesses, 2,
+               "named on every survivor, at once where it had joined");
 }
 
 TEST(ProcessSetup, AShortStopChangesNothing) {
@@ -145,7 +146,7 @@ TEST(ProcessSetup, AShortStopChangesNothing) {
   team[1].signal(SIGCONT);
   expect_well({team[0].receive(), team[1].receive()});
   expect_rows(team.all(call_order(Mode::front, 2)), reference_rows(shape, 2, Mode::front));
-  record_fault("SIGSTOP in set-up, shorter than its deadline", 2, "nothing changes");
+  record_fault("SIGSTOP in set-up, shorter than its deadline", kProcesses, 2, "nothing changes");
 }
 
 TEST(ProcessSetup, ALongStopIsNamedAtTheDeadline) {
@@ -162,7 +163,7 @@ TEST(ProcessSetup, ALongStopIsNamedAtTheDeadline) {
   team[1].signal(SIGCONT);
   // Who comes late hears the same reason, and waits for nobody.
   expect_errors({team[1].receive()}, Code::fault, {"did not come to make_boxes 1 within 0.400 s"});
-  record_fault("SIGSTOP in set-up, longer than its deadline", 1,
+  record_fault("SIGSTOP in set-up, longer than its deadline", kProcesses, 1,
                "named at the deadline, on the late rank too");
 }
 
@@ -178,7 +179,8 @@ TEST(ProcessSetup, WhatAKilledProcessLeavesIsSweptByTheNextStart) {
   EXPECT_EQ(team[0].receive().value("gone", 0), SIGKILL);
   const ProcessSession next = ProcessSession::create(1);
   EXPECT_THAT(segments_of(dead), ::testing::IsEmpty());
-  record_fault("SIGKILL between making a segment and taking its name away", 1, "swept by the next session");
+  record_fault("SIGKILL between making a segment and taking its name away", kProcesses, 1,
+               "swept by the next session");
 }
 
 TEST(ProcessSetup, NothingIsLeftWhenAllAreKilled) {
@@ -190,7 +192,7 @@ TEST(ProcessSetup, NothingIsLeftWhenAllAreKilled) {
   for (int rank = 0; rank < 4; ++rank) team[rank].signal(SIGKILL);
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(team[rank].receive().value("gone", 0), SIGKILL);
   EXPECT_THAT(team.segments(), ::testing::IsEmpty());
-  record_fault("SIGKILL of all ranks", 1, "no name left in shared memory");
+  record_fault("SIGKILL of all ranks", kProcesses, 1, "no name left in shared memory");
 }
 
 }  // namespace

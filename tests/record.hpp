@@ -12,6 +12,7 @@ namespace moetail::testing {
 
 /// The engine of a record.
 inline constexpr const char* kThreads = "cpu threads";
+inline constexpr const char* kProcesses = "cpu processes";
 inline constexpr const char* kHost = "host";  ///< no engine runs: files, arguments, the cache
 
 /// One row's part: `fault` names the row, `tries` is how often it was tried, `outcome` what happened. Call it last: a test that has failed

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/expect_error.hpp"
+#include "tests/record.hpp"
 #include "transport/rendezvous.hpp"
 #include "transport/shared_heap.hpp"
 
@@ -110,9 +111,7 @@ TEST(MeetingFault, WhoDoesNotComeIsNamedAfterTheDeadline) {
     EXPECT_EQ(outcome.code, Code::fault);
     EXPECT_THAT(outcome.reason, HasSubstr("rank 3 did not join within 0.300 s"));
   }
-  RecordProperty("fault", "a rank that never joins");
-  RecordProperty("tries", 1);
-  RecordProperty("outcome", "named on every other rank at the deadline");
+  record_fault("a rank that never joins", kThreads, 1, "named on every other rank at the deadline");
 }
 
 TEST(MeetingFault, WhoLeavesIsNamedAtOnce) {

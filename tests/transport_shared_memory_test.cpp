@@ -15,6 +15,7 @@
 #include <string>
 
 #include "tests/expect_error.hpp"
+#include "tests/record.hpp"
 #include "transport/process_id.hpp"
 #include "transport/shared_memory.hpp"
 
@@ -150,9 +151,7 @@ TEST(SharedMemoryRefusal, OfAnotherMode) {
     else
       expect_error(Code::fault, {fmt::format("mode = {:04o}", mode), "0600"}, refused);
   }
-  RecordProperty("fault", "segment of another mode");
-  RecordProperty("tries", 8);
-  RecordProperty("outcome", "refused, mode named");
+  record_fault("segment of another mode", kHost, 8, "refused, mode named");
 }
 
 TEST(SharedMemoryRefusal, OfAnotherSize) {
@@ -161,9 +160,7 @@ TEST(SharedMemoryRefusal, OfAnotherSize) {
     expect_error(Code::fault, {fmt::format("size = {}", bytes), "8192 bytes"},
                  [&] { SharedSegment::open(bad.name(), kBytes); });
   }
-  RecordProperty("fault", "segment of another size");
-  RecordProperty("tries", 3);
-  RecordProperty("outcome", "refused, size named");
+  record_fault("segment of another size", kHost, 3, "refused, size named");
 }
 
 TEST(SharedMemoryRefusal, OfAnotherOwner) {
@@ -171,9 +168,7 @@ TEST(SharedMemoryRefusal, OfAnotherOwner) {
   const HandMade bad(transport::make_segment_name(), kBytes, 0600);
   ASSERT_EQ(chown(shm_path(bad.name()).c_str(), 65534, 65534), 0);
   expect_error(Code::fault, {"owner = 65534"}, [&] { SharedSegment::open(bad.name(), kBytes); });
-  RecordProperty("fault", "segment of another owner");
-  RecordProperty("tries", 1);
-  RecordProperty("outcome", "refused, owner named");
+  record_fault("segment of another owner", kHost, 1, "refused, owner named");
 }
 
 TEST(SharedMemoryRefusal, OfALinkAPipeAndASecondName) {
@@ -189,9 +184,8 @@ TEST(SharedMemoryRefusal, OfALinkAPipeAndASecondName) {
   expect_error(Code::fault, {"names = 2"}, [&] { SharedSegment::open(link, kBytes); });
   unlink(shm_path(link).c_str());
   expect_error(Code::fault, {"cannot be opened"}, [&] { SharedSegment::open(link, kBytes); });
-  RecordProperty("fault", "a symbolic link, a pipe, a second hard link, nothing in the segment's place");
-  RecordProperty("tries", 4);
-  RecordProperty("outcome", "refused");
+  record_fault("a symbolic link, a pipe, a second hard link, nothing in the segment's place", kHost, 4,
+               "refused");
 }
 
 TEST(SharedMemoryRoom, MoreThanThereIsIsAnErrorAndNoDeathLater) {
@@ -202,9 +196,7 @@ TEST(SharedMemoryRoom, MoreThanThereIsIsAnErrorAndNoDeathLater) {
       static_cast<std::size_t>(room.f_blocks) * room.f_frsize + (std::size_t{1} << 20);
   expect_error(Code::resource, {"no room for bytes 0 to", "No space left"},
                [&] { SharedSegment::create(too_much); });
-  RecordProperty("fault", "shared memory full");
-  RecordProperty("tries", 1);
-  RecordProperty("outcome", "Code::resource");
+  record_fault("shared memory full", kHost, 1, "Code::resource");
 }
 
 TEST(SharedMemoryRoom, ALimitOfFileSizeIsAnErrorAndNoSignal) {
@@ -245,9 +237,8 @@ TEST(SharedMemorySweep, TakesWhatTheDeadLeftAndNothingElse) {
   EXPECT_TRUE(has_name(other_namespace.name()));
   EXPECT_TRUE(has_name(no_start.name()));
   EXPECT_TRUE(has_name(not_ours.name()));
-  RecordProperty("fault", "names that dead processes left");
-  RecordProperty("tries", 1);
-  RecordProperty("outcome", "swept; those of living processes, of other namespaces and of other kinds stay");
+  record_fault("names that dead processes left", kHost, 1,
+               "swept; those of living processes, of other namespaces and of other kinds stay");
 }
 
 TEST(SharedMemorySweep, LeavesOthersFilesAndLinksAlone) {

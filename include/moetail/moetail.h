@@ -55,6 +55,18 @@ MOETAIL_API moetail_status moetail_supports(int32_t engine, const moetail_shape*
 MOETAIL_API moetail_status moetail_make_plan(const moetail_shape* shape, const moetail_plan_request* request,
                                              moetail_plan* plan) MOETAIL_NOEXCEPT;
 
+// ---- Session: where ranks that are processes meet ----
+
+/// Made by whoever starts `ranks` processes; to be kept until moetail_world_create_process has returned in all of them.
+MOETAIL_API moetail_status moetail_session_create(int32_t ranks, moetail_session** session) MOETAIL_NOEXCEPT;
+MOETAIL_API moetail_status moetail_session_destroy(moetail_session* session) MOETAIL_NOEXCEPT;
+/// What each rank needs to join, to be handed over in private. Valid as long as the session.
+MOETAIL_API moetail_status moetail_session_token(moetail_session* session,
+                                                 const char** token) MOETAIL_NOEXCEPT;
+/// Ends the ranks' waits for each other in set-up and recovery, with MOETAIL_FAULT and `reason`.
+MOETAIL_API moetail_status moetail_session_cancel(moetail_session* session,
+                                                  const char* reason) MOETAIL_NOEXCEPT;
+
 // ---- World, and its streams ----
 
 /// `ranks` ranks in this process: threads over ordinary memory on the CPU engine. `options` may be NULL.
@@ -63,6 +75,11 @@ MOETAIL_API moetail_status moetail_world_create_virtual(int32_t ranks, const moe
 /// One rank, alone.
 MOETAIL_API moetail_status moetail_world_create_single(const moetail_world_options* options,
                                                        moetail_world** world) MOETAIL_NOEXCEPT;
+/// One rank of a group whose others are processes of this user on this machine; CPU engine only. Collective, as are
+/// moetail_world_make_boxes and moetail_world_recover then: what fails on one rank is every rank's error and names it.
+MOETAIL_API moetail_status moetail_world_create_process(const moetail_process_group* group,
+                                                        const moetail_world_options* options,
+                                                        moetail_world** world) MOETAIL_NOEXCEPT;
 MOETAIL_API moetail_status moetail_world_destroy(moetail_world* world) MOETAIL_NOEXCEPT;
 MOETAIL_API moetail_status moetail_world_get_info(moetail_world* world,
                                                   moetail_world_info* info) MOETAIL_NOEXCEPT;

@@ -3,19 +3,20 @@
 #pragma once
 
 #include "moetail/moetail.h"
+#include "moetail/moetail.hpp"
 #include "moetail/policy.hpp"
 #include "runtime/c_api_guard.hpp"
 
 namespace moetail::c_api {
 
 // The layout of the structs is the ABI: on a 64-bit machine it never changes.
-static_assert(sizeof(void*) != 8 ||
-              (sizeof(moetail_shape) == 36 && sizeof(moetail_world_options) == 40 &&
-               sizeof(moetail_world_info) == 20 && sizeof(moetail_weights) == 56 &&
-               sizeof(moetail_call) == 136 && sizeof(moetail_out_view) == 48 &&
-               sizeof(moetail_publish_targets) == 24 && sizeof(moetail_poll_slots) == 24 &&
-               sizeof(moetail_out_consumer) == 32 && sizeof(moetail_fault) == 336 &&
-               sizeof(moetail_plan_request) == 40 && sizeof(moetail_plan) == 72));
+static_assert(sizeof(void*) != 8 || (sizeof(moetail_shape) == 36 && sizeof(moetail_world_options) == 40 &&
+                                     sizeof(moetail_world_info) == 20 && sizeof(moetail_weights) == 56 &&
+                                     sizeof(moetail_call) == 136 && sizeof(moetail_out_view) == 48 &&
+                                     sizeof(moetail_publish_targets) == 24 &&
+                                     sizeof(moetail_poll_slots) == 24 && sizeof(moetail_out_consumer) == 32 &&
+                                     sizeof(moetail_fault) == 336 && sizeof(moetail_process_group) == 32 &&
+                                     sizeof(moetail_plan_request) == 40 && sizeof(moetail_plan) == 72));
 
 // So are the numbers.
 
@@ -66,6 +67,9 @@ inline Form form_of(std::int32_t form) {
 inline WeightType weight_type_of(std::int32_t type) {
   return checked_enum<WeightType>("weight_type", type, MOETAIL_WEIGHTS_FP32, "0 (bf16) or 1 (fp32)");
 }
+
+/// Null: the defaults. Throws Code::invalid_argument, and Code::unsupported for an engine that does not run here.
+WorldOptions options_of(const moetail_world_options* given);
 
 inline Shape shape_of(const moetail_shape* given) {
   const moetail_shape& shape = checked("shape", given);

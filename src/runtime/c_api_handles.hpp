@@ -98,6 +98,7 @@ class WorldKeeper {
   WorldKeeper& operator=(const WorldKeeper&) = delete;
 
   const World& world() const { return world_; }
+  /// Of ranks of this process.
   moetail_stream* main_stream(int rank) const { return stream(rank, 0); }
   moetail_stream* side_stream(int rank) const { return stream(rank, 1); }
 
@@ -134,6 +135,10 @@ struct moetail_stream
     : moetail::c_api::Handle<moetail::c_api::StreamBody, moetail::c_api::magic_word("mtstrea1")> {
   static constexpr const char* kAccepted = "a live moetail_stream";
 };
+struct moetail_session
+    : moetail::c_api::Handle<moetail::ProcessSession, moetail::c_api::magic_word("mtsessi1")> {
+  static constexpr const char* kAccepted = "a live moetail_session";
+};
 struct moetail_box : moetail::c_api::Handle<moetail::c_api::BoxBody, moetail::c_api::magic_word("mtbox001")> {
   static constexpr const char* kAccepted = "a live moetail_box";
 };
@@ -155,6 +160,9 @@ typename H::Body& body_of(const char* name, H* handle) {
                        fmt::format("{} (this one is released, or of another kind)", H::kAccepted));
   return *handle->body;
 }
+
+/// A handle for a new world.
+moetail_world* add_world(World world);
 
 /// The stream that a call named, or the empty one, which stands for the rank's main stream.
 inline Stream stream_of(moetail_stream* stream) {

@@ -22,6 +22,8 @@ std::chrono::milliseconds deadline_of(const char* name, std::int64_t millisecond
   return std::chrono::milliseconds(milliseconds);
 }
 
+}  // namespace
+
 WorldOptions options_of(const moetail_world_options* given) {
   WorldOptions options;
   if (given != nullptr) {
@@ -42,13 +44,12 @@ moetail_world* add_world(World world) {
   return Pool<moetail_world>::instance().add({std::make_shared<WorldKeeper>(std::move(world))});
 }
 
-}  // namespace
-
 WorldKeeper::WorldKeeper(World world) : world_(std::move(world)) {
   auto& pool = Pool<moetail_stream>::instance();
   streams_.reserve(2 * static_cast<std::size_t>(world_.local_ranks()));
   try {
-    for (int rank = 0; rank < world_.local_ranks(); ++rank) {
+    for (int i = 0; i < world_.local_ranks(); ++i) {
+      const int rank = world_.first_rank() + i;
       streams_.push_back(pool.add({world_.main_stream(rank)}));
       streams_.push_back(pool.add({world_.side_stream(rank)}));
     }
@@ -73,9 +74,11 @@ void WorldKeeper::release_streams() {
 }
 
 moetail_stream* WorldKeeper::stream(int rank, std::size_t which) const {
-  if (rank < 0 || rank >= world_.local_ranks())
-    base::bad_argument("rank", rank, fmt::format("0 to {}", world_.local_ranks() - 1));
-  return streams_[2 * static_cast<std::size_t>(rank) + which];
+  const int first = world_.first_rank(), last = first + world_.local_ranks() - 1;
+  if (rank < first || rank > last)
+    base::bad_argument("rank", rank,
+                       first == last ? fmt::format("{}", first) : fmt::format("{} to {}", first, last));
+  return streams_[2 * static_cast<std::size_t>(rank - first) + which];
 }
 
 }  // namespace moetail::c_api
