@@ -14,6 +14,7 @@
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/format.hpp"
+#include "cli/html_report.hpp"
 #include "cli/json_report.hpp"
 #include "cli/step_driver.hpp"
 
@@ -228,6 +229,19 @@ void print_end(const std::vector<BenchRow>& rows, const BenchOptions& options, c
   fmt::print("{}\n{}, {} cores\n", floor_range_text(rows), machine.cpu, machine.cores);
 }
 
+/// Created before the run, so that a path that cannot be written is refused at once. Closed where `path` is empty.
+std::ofstream open_text(const char* flag, const std::string& path) {
+  std::ofstream file;
+  if (path.empty()) return file;
+  file.open(path);
+  if (!file) base::fail(Code::file, "{} = {}: cannot be written", flag, path);
+  return file;
+}
+
+void check_written(const char* flag, const std::string& path, const std::ofstream& file) {
+  if (file.is_open() && !file) base::fail(Code::file, "{} = {}: could not be written whole", flag, path);
+}
+
 RunOptions run_options(const BenchOptions& options) {
   RunOptions run;
   run.shape = options.shape;
@@ -247,12 +261,8 @@ int bench_command(const BenchOptions& options) {
   const Machine machine = this_machine();
   check_memory(setup, machine.available_bytes);
   ReportFile report_file(options.session.json_file);
-  std::ofstream csv;
-  if (!options.csv_file.empty()) {
-    csv.open(options.csv_file);
-    if (!csv) base::fail(Code::file, "--csv = {}: cannot be written", options.csv_file);
-    csv << csv_titles() << std::flush;
-  }
+  std::ofstream csv = open_text("--csv", options.csv_file), html = open_text("--html", options.html_file);
+  if (csv.is_open()) csv << csv_titles() << std::flush;
 
   Progress progress(options.session.quiet);
   Ceilings ceilings = find_ceilings();
@@ -281,8 +291,9 @@ int bench_command(const BenchOptions& options) {
   if (!report_file.is_stdout()) print_end(rows, options, machine);
   report["verdict"] = passed ? "pass" : "fail";
   report_file.write(report);
-  if (csv.is_open() && !csv)
-    base::fail(Code::file, "--csv = {}: could not be written whole", options.csv_file);
+  if (html.is_open()) html << html_report(report) << std::flush;
+  check_written("--csv", options.csv_file, csv);
+  check_written("--html", options.html_file, html);
   return passed ? kAllPassed : kCheckFailed;
 }
 

@@ -48,6 +48,8 @@ CLI::App* add_bench(CLI::App& app, BenchOptions& options) {
                   options.rounds);
   bench->add_flag("--alone", options.alone, "also time each program with no other in between");
   bench->add_option("--csv", options.csv_file, "write the rows as CSV")->type_name("FILE");
+  bench->add_option("--html", options.html_file, "write the report as one HTML page with plots")
+      ->type_name("FILE");
   return bench;
 }
 

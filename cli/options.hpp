@@ -70,10 +70,11 @@ struct BenchOptions {
   ShapeOptions shape;
   CallOptions call;  ///< batches: 1, 2, 4, 8, 16 where none are given
   SessionOptions session;
-  std::string layers;    ///< number of synthetic layers; empty: 16
-  int rounds = 20;       ///< of one step of ours, the baseline's, and ours again
-  bool alone = false;    ///< time each program with no other in between, too
-  std::string csv_file;  ///< empty: none
+  std::string layers;     ///< number of synthetic layers; empty: 16
+  int rounds = 20;        ///< of one step of ours, the baseline's, and ours again
+  bool alone = false;     ///< time each program with no other in between, too
+  std::string csv_file;   ///< empty: none
+  std::string html_file;  ///< likewise
 };
 
 struct WarmupOptions {

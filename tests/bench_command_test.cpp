@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moetail bench` as users run it, and what its reports say of rows whose check failed.
+#include <cmath>
 #include <filesystem>
 
 #include "cli/bench_row.hpp"
+#include "cli/html_report.hpp"
+#include "cli/svg_plot.hpp"
 #include "tests/cli_testing.hpp"
 
 namespace moetail::cli_testing {
@@ -67,6 +70,24 @@ TEST(BenchCommand, CsvHasTheTitlesAndARowForEachConfiguration) {
   EXPECT_EQ(std::count(csv.begin(), csv.end(), ','), 5 * commas_of_first_line);
 }
 
+TEST(BenchCommand, HtmlIsOnePageWithEveryRowAndNeedsNothingElse) {
+  const TempDir scratch;
+  const std::string path = (scratch / "report.html").string();
+  const Outcome bench = bench_with("--batch 1,2 --tp 2 --html '" + path + "' --json -");
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  const std::string page = read_file(path);
+  EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(page, HasSubstr("</html>"));
+  for (const auto& row : bench.json().at("results"))
+    EXPECT_THAT(page, HasSubstr(fmt::format("<td>{:.1f}</td>", row.at("median_us").get<double>())));
+  for (const char* part :
+       {"Latency of a layer", "Percent of the floor", "Ratio to the baseline", "floor T=2 auto"})
+    EXPECT_THAT(page, HasSubstr(part));
+  // Nothing is fetched and nothing runs; the namespace of SVG is a name only.
+  for (const char* outside : {"<script", "<link", "<img", "src=", "href=", "url("})
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+}
+
 TEST(BenchCommand, EveryFormRuns) {
   for (const char* form : {"rows", "permuted", "partial", "published"}) {
     const Outcome bench = bench_with(std::string("--batch 3 --residual --json - --form ") + form);
@@ -82,8 +103,9 @@ TEST(BenchCommand, RowsWithoutABaselineSayWhy) {
 }
 
 TEST(BenchCommand, RefusesBadInput) {
-  for (const char* flags : {"--rounds 2", "--layers 0", "--layers 1-8", "--csv /nowhere/rows.csv",
-                            "--world replay", "--engine cuda", "--batch 0", "extra"}) {
+  for (const char* flags :
+       {"--rounds 2", "--layers 0", "--layers 1-8", "--csv /nowhere/rows.csv", "--html /nowhere/report.html",
+        "--world replay", "--engine cuda", "--batch 0", "extra"}) {
     const Outcome bench = bench_with(flags);
     EXPECT_EQ(bench.exit_code, 2) << flags;
     EXPECT_EQ(bench.out, "") << flags;
@@ -94,6 +116,7 @@ TEST(BenchCommand, RefusesBadInput) {
 cli::BenchRow row_of(bool ours_pass, bool theirs_pass) {
   cli::BenchRow row;
   row.result.configuration.plan.weight_bytes = 1000000;
+  row.result.configuration.input.batch = 4;
   row.result.timing = {777.0, 888.0, 2};
   row.layer_us = {777.0, 888.0};
   row.rounds.first_us = row.rounds.second_us = {1554.0};
@@ -104,6 +127,21 @@ cli::BenchRow row_of(bool ours_pass, bool theirs_pass) {
   row.result.checks.within_bound = ours_pass;
   row.other.checks.within_bound = theirs_pass;
   return row;
+}
+
+nlohmann::json report_of(const cli::BenchRow& row) {
+  return {{"version", "0"},
+          {"date", "2026-11-30T00:00:00Z"},
+          {"command_line", {"bench"}},
+          {"machine", {{"cpu", "a chip"}, {"cores", 2}, {"dispatch_target", "scalar"}}},
+          {"model", {{"hidden", 64}, {"latent", 32}, {"top_k", 2}, {"layers", {1, 2}}}},
+          {"results", {cli::bench_json(row)}}};
+}
+
+std::ptrdiff_t count_of(const std::string& text, const std::string& part) {
+  std::ptrdiff_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 std::string line_of(const cli::BenchRow& row) {
@@ -126,6 +164,30 @@ TEST(BenchReport, ARowWhoseCheckFailedShowsNoTime) {
   EXPECT_THAT(line_of(row), HasSubstr("FAIL"));
   EXPECT_FALSE(row.passed());
   EXPECT_THAT(cli::bench_notes(row), HasSubstr("FAIL"));
+  const std::string page = cli::html_report(report_of(row));
+  for (const char* time : {"777", "888", "1554", "3108"}) EXPECT_THAT(page, Not(HasSubstr(time)));
+  EXPECT_THAT(page, AllOf(HasSubstr("FAIL"), HasSubstr("nothing was measured")));
+}
+
+TEST(BenchReport, ThePageShowsARowThatPassedAndEscapesNames) {
+  cli::BenchRow row = row_of(true, true);
+  row.other.description = "<script>alert(\"1\")</script> & more";
+  const std::string page = cli::html_report(report_of(row));
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("<td>777.0</td>"), HasSubstr("<td>0.500</td>"), HasSubstr("ours over oneDNN, ")));
+  EXPECT_THAT(page, AllOf(HasSubstr("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; more"),
+                          Not(HasSubstr("<script"))));
+}
+
+TEST(BenchReport, APlotLeavesOutWhatIsNoNumber) {
+  const cli::PlotSpec spec{"title", "x", "y", cli::Scale::logarithmic, {}};
+  const std::string plot = cli::svg_plot(
+      spec, {{"one", {{1, 10}, {2, std::nan("")}, {4, 1000}}, false}, {"none", {{1, -1}}, false}});
+  EXPECT_EQ(count_of(plot, "<circle"), 2);
+  EXPECT_THAT(plot, AllOf(HasSubstr(">one<"), Not(HasSubstr(">none<")), Not(HasSubstr("nan"))));
+  // A thousand is higher on the page than ten, by the whole of a logarithmic axis of 1.2 to each side.
+  EXPECT_THAT(plot, AllOf(HasSubstr("<path d=\"M64.0 "), HasSubstr("L464.0 ")));
+  EXPECT_THAT(cli::svg_plot(spec, {}), HasSubstr("nothing was measured"));
 }
 
 TEST(BenchReport, ABaselineThatIsWrongGivesNoRatio) {

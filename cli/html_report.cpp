@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plots and table of the benchmark's page.
+#include "cli/html_report.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "cli/format.hpp"
+#include "cli/svg_plot.hpp"
+
+namespace moetail::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kStyle =
+    "body{font-family:sans-serif;margin:2em auto;max-width:72em;color:#222}"
+    "table{border-collapse:collapse;font-size:90%}th,td{padding:.25em "
+    ".6em;text-align:right;border-bottom:1px "
+    "solid #ddd}th{background:#f4f4f4}td.left,th.left{text-align:left}.fail{color:#b00;font-weight:bold}"
+    "figure{margin:1.5em 0}code{background:#f4f4f4}";
+
+/// A number of the report; NaN where it has none, which plots leave out and tables show as a dash.
+double number(const json& value) {
+  return value.is_number() ? value.get<double>() : std::nan("");
+}
+double median_of(const json& spread) {
+  return spread.is_object() ? number(spread.value("median", json())) : std::nan("");
+}
+
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// One line of a plot for each T, mode asked for and form.
+std::string line_name(const json& row) {
+  std::string name = fmt::format("T={} {}", row.at("tp").get<int>(), text_of(row.at("mode_asked")));
+  if (row.at("form") != "rows") name += " " + text_of(row.at("form"));
+  return name;
+}
+
+template <class Value>
+std::vector<Series> lines(const json& rows, const std::string& prefix, bool is_dashed, Value value) {
+  std::vector<Series> series;
+  std::map<std::string, std::size_t> places;
+  for (const json& row : rows) {
+    const std::string name = prefix + line_name(row);
+    const auto [place, is_new] = places.emplace(name, series.size());
+    if (is_new) series.push_back({name, {}, is_dashed});
+    series[place->second].points.push_back({number(row.at("batch")), value(row)});
+  }
+  return series;
+}
+
+std::string figure(const std::string& svg, const std::string& caption) {
+  return "<figure>" + svg + "<figcaption>" + html_escaped(caption) + "</figcaption></figure>\n";
+}
+
+std::string plots(const json& rows) {
+  std::vector<Series> latency =
+      lines(rows, "", false, [](const json& row) { return number(row["median_us"]); });
+  for (auto& one : lines(rows, "floor ", true, [](const json& row) { return number(row["floor_us"]); }))
+    latency.push_back(std::move(one));
+  for (auto& one : lines(rows, "oneDNN ", false,
+                         [](const json& row) { return number(row["baseline"].value("median_us", json())); }))
+    latency.push_back(std::move(one));
+  std::string html = figure(
+      svg_plot({"Latency of a layer", "B, tokens", "median, us", Scale::logarithmic, {}}, latency),
+      "Median of one layer with weights of its own. The floor is the larger of bytes over measured bandwidth "
+      "and operations over measured peak.");
+  html += figure(
+      svg_plot({"Percent of the floor", "B, tokens", "%", Scale::linear, {100}},
+               lines(rows, "", false, [](const json& row) { return number(row["percent_of_floor"]); })),
+      "100 % would be the machine's own limit.");
+  std::vector<Series> ratios =
+      lines(rows, "ours over oneDNN, ", false, [](const json& row) { return median_of(row["ratio"]); });
+  for (auto& one : lines(rows, "noise, ", true, [](const json& row) { return median_of(row["noise"]); }))
+    ratios.push_back(std::move(one));
+  return html + figure(svg_plot({"Ratio to the baseline", "B, tokens", "ratio", Scale::linear, {1}}, ratios),
+                       "Below 1 ours is faster. Noise is ours over ours: how far a ratio of two equal things "
+                       "strays.");
+}
+
+std::string cell(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("<td>{:.{}f}</td>", value, digits) : "<td>-</td>";
+}
+
+std::string table(const json& rows) {
+  std::string html = "<table><tr>";
+  for (const char* title : {"mode", "form"}) html += fmt::format("<th class=\"left\">{}</th>", title);
+  for (const char* title : {"T", "B", "median us", "p99 us", "min us", "bytes", "floor us", "% of floor",
+                            "GB/s", "oneDNN us", "ratio", "A/A"})
+    html += fmt::format("<th>{}</th>", title);
+  html += "<th class=\"left\">check</th></tr>\n";
+  for (const json& row : rows) {
+    const bool passed = row.at("verdict") == "pass";
+    html += fmt::format("<tr><td class=\"left\">{}</td><td class=\"left\">{}</td><td>{}</td><td>{}</td>",
+                        html_escaped(text_of(row.at("mode"))), html_escaped(text_of(row.at("form"))),
+                        row.at("tp").get<int>(), row.at("batch").get<int>());
+    html +=
+        cell(number(row["median_us"]), 1) + cell(number(row["p99_us"]), 1) + cell(number(row["min_us"]), 1);
+    html += fmt::format("<td>{}</td>", bytes_text(row.at("bytes").get<std::uint64_t>()));
+    html += cell(number(row["floor_us"]), 1) + cell(number(row["percent_of_floor"]), 1) +
+            cell(number(row["bytes_per_second"]) / 1e9, 1) +
+            cell(number(row["baseline"].value("median_us", json())), 1) + cell(median_of(row["ratio"]), 3) +
+            cell(median_of(row["noise"]), 3);
+    html += passed ? "<td class=\"left\">pass</td></tr>\n" : "<td class=\"left fail\">FAIL</td></tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+std::string method(const json& report) {
+  const json& machine = report.at("machine");
+  const json& model = report.at("model");
+  std::string command = "moetail";
+  for (const json& word : report.at("command_line")) command += " " + text_of(word);
+  std::string html = fmt::format(
+      "<p>{}, {} cores, {} arithmetic; version {}, {}. Hidden {}, latent {}, top-k {}, {} layers with "
+      "weights "
+      "of their own.</p>\n<p><code>{}</code></p>\n",
+      html_escaped(text_of(machine.at("cpu"))), machine.at("cores").get<int>(),
+      html_escaped(text_of(machine.at("dispatch_target"))), html_escaped(text_of(report.at("version"))),
+      html_escaped(text_of(report.at("date"))), model.at("hidden").get<int>(), model.at("latent").get<int>(),
+      model.at("top_k").get<int>(), model.at("layers").size(), html_escaped(command));
+  std::string notes;
+  for (const json& row : report.at("results")) {
+    const json& baseline = row.at("baseline");
+    const std::string note = baseline.contains("absence")
+                                 ? "No ratio: " + text_of(baseline.at("absence"))
+                                 : "Baseline: " + text_of(baseline.at("description"));
+    if (notes.find(html_escaped(note)) == std::string::npos) notes += "<p>" + html_escaped(note) + "</p>\n";
+  }
+  return html + notes +
+         "<p>Every row was checked against a float64 oracle; a row whose check failed has no time. Steps of "
+         "ours and of the baseline were run in turn.</p>\n";
+}
+
+}  // namespace
+
+std::string html_report(const json& report) {
+  const json& rows = report.at("results");
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>moetail "
+         "bench</title><style>" +
+         std::string(kStyle) + "</style></head><body>\n<h1>moetail bench</h1>\n" + method(report) +
+         plots(rows) + table(rows) + "</body></html>\n";
+}
+
+}  // namespace moetail::cli
