@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/io_testing.hpp"
 #include "tests/process_testing.hpp"
 
 namespace moetail::testing {
@@ -89,6 +91,36 @@ TEST(ProcessWorldThreads, SeveralClustersARank) {
     options.mode = mode;
     expect_rows(team.all(call_order(mode, 4)), hex_of(reference.check(4, options)));
   }
+}
+
+// Rows that are summed once a group: on a common copy by all ranks together, else by each rank's clusters.
+TEST(ProcessWorldSharing, SumsARowOnceAGroup) {
+  const io_testing::TempDir folder;
+  const std::string policy = (folder / "policy.json").string();
+  std::ofstream(policy) << kSharePolicy;
+  const Shape shape = small_shape(4);
+  HarnessOptions sharing;
+  sharing.policy = kSharePolicy;
+  Harness reference(shape, sharing);
+  CallOptions options;
+  options.mode = Mode::publish;
+  const std::string expected = hex_of(reference.check(5, options));
+  for (const int threads : {4, 8}) {
+    ProcessTeam team(kRankProgram, 4);
+    expect_well(team.join({{"policy_file", policy}, {"threads", threads}}));
+    for (const bool own_copies : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} threads, {}", threads, own_copies ? "a copy a rank" : "one common copy"));
+      json order = boxes_order(shape);
+      order["own_copies"] = own_copies;
+      expect_well(team.all(order));
+      for (int i = 0; i < 4; ++i) expect_rows(team.all(call_order(Mode::publish, 5)), expected);
+    }
+  }
+  // Who shares and who does not would wait for each other: it is refused when they join.
+  ProcessTeam team(kRankProgram, 4);
+  expect_errors(team.each({team.join_order(0), team.join_order(1),
+                           team.join_order(2, {{"policy_file", policy}}), team.join_order(3)}),
+                Code::invalid_argument, {"ranks 0 and 2 disagree", "policy (front_up_to, share_from)"});
 }
 
 TEST(ProcessWorldBoxes, SeveralFamiliesSideBySideAndRecovery) {

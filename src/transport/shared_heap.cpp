@@ -11,15 +11,14 @@ using protocol::Layout;
 using protocol::Region;
 using Range = SharedSegment::Range;
 
-bool is_common(Region region) {
-  return region == Region::latent || region == Region::gather;
-}
-
 // The common copy has the layout of all others, and nobody touches the rest of it; nor, where there is one, its part of the others.
 std::vector<Range> used_ranges(const Layout& layout, bool has_common, bool is_the_common_one) {
+  protocol::u8 anywhere = 0;
+  protocol::BoxView view;
+  view.common = has_common ? &anywhere : nullptr;
   std::vector<Range> ranges;
   for (int i = 0; i < protocol::kRegions; ++i) {
-    if (has_common && is_common(static_cast<Region>(i)) != is_the_common_one) continue;
+    if (view.is_common(static_cast<Region>(i)) != is_the_common_one) continue;
     const std::size_t begin = layout.offset[i], end = begin + layout.region_bytes[i];
     if (!ranges.empty() && ranges.back().end + protocol::kRegionAlignment > begin)
       ranges.back().end = end;

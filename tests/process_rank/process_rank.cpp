@@ -85,6 +85,7 @@ class RankProgram {
     options.deadline = std::chrono::milliseconds(order.value("deadline_ms", 10'000));
     options.first_deadline = std::chrono::milliseconds(order.value("first_ms", 20'000));
     options.threads = order.value("threads", 0);
+    options.policy_file = order.value("policy_file", "");
     rank_ = group.rank;
     world_ = World::processes(group, options);
     return {{"ranks", world_->ranks()}, {"local", world_->local_ranks()}, {"first", world_->first_rank()}};
