@@ -5,13 +5,10 @@
 #include <utility>
 
 namespace moetail::transport {
-namespace {
-
 using protocol::Layout;
 using protocol::Region;
 using Range = SharedSegment::Range;
 
-// The common copy has the layout of all others, and nobody touches the rest of it; nor, where there is one, its part of the others.
 std::vector<Range> used_ranges(const Layout& layout, bool has_common, bool is_the_common_one) {
   protocol::u8 anywhere = 0;
   protocol::BoxView view;
@@ -27,8 +24,6 @@ std::vector<Range> used_ranges(const Layout& layout, bool has_common, bool is_th
   }
   return ranges;
 }
-
-}  // namespace
 
 SharedHeap::SharedHeap(Rendezvous& meeting, const std::string& step, const Layout& layout, Copies copies) {
   const bool has_common = copies == Copies::one_for_all;

@@ -11,6 +11,11 @@
 
 namespace moetail::transport {
 
+/// What is touched of a rank's heap or, with `is_the_common_one`, of the common copy, which has the layout of all others. With a common
+/// copy its regions are holes of the ranks' heaps, and all other regions are holes of it.
+std::vector<SharedSegment::Range> used_ranges(const protocol::Layout& layout, bool has_common,
+                                              bool is_the_common_one);
+
 /// All ranks' heaps as one rank sees them.
 class SharedHeap {
  public:
