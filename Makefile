@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The verbs of the house. Each one sets up what it needs and is safe to repeat; `make help` lists them.
-# JOBS: compile jobs. ARGS: further flags of run, bench and the GPU program. WERROR=ON: warnings are errors. FUZZ_SECONDS: per target.
+# JOBS: compile jobs. ARGS: further flags of run, bench, soak, reliability and the GPU program. WERROR=ON: warnings are errors. FUZZ_SECONDS: per target.
 JOBS ?= $(shell nproc)
 ARGS ?=
 WERROR ?= OFF
@@ -15,7 +15,7 @@ compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
 tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test bench lint format asan tsan trace fuzz proof gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
+.PHONY: help build run test bench lint format asan tsan trace fuzz soak reliability proof gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -63,6 +63,19 @@ fuzz: ## every fuzz target for FUZZ_SECONDS
 	@$(call configure,fuzz)
 	@$(call compile,fuzz,--target fuzz_targets)
 	@python3 -B tools/run_fuzz.py --seconds $(FUZZ_SECONDS)
+
+soak: ## 10^6 calls with random stalls, every output bit compared; $(ARGS) such as --calls 20000 --seed 3
+	@tools/setup.sh test
+	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
+	@$(call compile,cpu,--target moetail_soak)
+	@mkdir -p build/reliability && $(build_dir)/bin/moetail_soak --commit "$$(git describe --always --dirty --exclude='*' 2>/dev/null || echo unknown)" \
+	  $(ARGS) >build/reliability/soak.json; status=$$?; cat build/reliability/soak.json; exit $$status
+
+reliability: ## the tests of faults and hostile input at length; writes the table of docs/reliability.md (after make soak and make fuzz)
+	@tools/setup.sh test
+	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
+	@$(call compile,cpu)
+	@python3 -B tools/reliability.py $(ARGS)
 
 proof: ## the protocol's model searched in full, then the explorer; both with their negative controls
 	@tools/setup.sh build proof

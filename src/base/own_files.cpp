@@ -93,21 +93,20 @@ std::filesystem::path without_slash(const std::filesystem::path& folder) {
 
 }  // namespace
 
-void check_own_folder(const std::filesystem::path& given) {
-  const std::filesystem::path folder = without_slash(std::filesystem::absolute(given));
-  check_way(folder.parent_path(), 0);
-  const struct stat status = status_of(folder);
+void check_own_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path place = without_slash(std::filesystem::absolute(folder));
+  check_way(place.parent_path(), 0);
+  const struct stat status = status_of(place);
   if (!S_ISDIR(status.st_mode))
-    fail(Code::file, "{}: accepted is a folder{}", folder.string(),
+    fail(Code::file, "{}: accepted is a folder{}", place.string(),
          S_ISLNK(status.st_mode) ? ", not a link to one" : "");
-  check_owner(folder, status, false);
-  check_writers(folder, status);
+  check_owner(place, status, false);
+  check_writers(place, status);
 }
 
-void make_own_folder(const std::filesystem::path& given) {
-  const std::filesystem::path folder = without_slash(std::filesystem::absolute(given));
+void make_own_folder(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> missing;
-  std::filesystem::path there = folder;
+  std::filesystem::path there = without_slash(std::filesystem::absolute(folder));
   struct stat status {};
   while (::lstat(there.c_str(), &status) != 0 && errno == ENOENT) {
     missing.push_back(there);
@@ -120,26 +119,26 @@ void make_own_folder(const std::filesystem::path& given) {
   check_own_folder(folder);
 }
 
-std::optional<std::vector<std::byte>> read_own_file(const std::filesystem::path& path, std::uint64_t most) {
-  const File file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file.descriptor() < 0) {
+std::optional<std::vector<std::byte>> read_own_file(const std::filesystem::path& file, std::uint64_t most) {
+  const File opened(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (opened.descriptor() < 0) {
     if (errno == ENOENT) return std::nullopt;
-    fail_with(path, "cannot be read", errno);
+    fail_with(file, "cannot be read", errno);
   }
   struct stat status {};
-  if (::fstat(file.descriptor(), &status) != 0) fail_with(path, "cannot be looked at", errno);
-  if (!S_ISREG(status.st_mode)) fail(Code::file, "{}: accepted is a regular file", path.string());
-  check_owner(path, status, false);
-  check_writers(path, status);
+  if (::fstat(opened.descriptor(), &status) != 0) fail_with(file, "cannot be looked at", errno);
+  if (!S_ISREG(status.st_mode)) fail(Code::file, "{}: accepted is a regular file", file.string());
+  check_owner(file, status, false);
+  check_writers(file, status);
   if (static_cast<std::uint64_t>(status.st_size) > most)
-    fail(Code::file, "{}: {} bytes: accepted is at most {}", path.string(), status.st_size, most);
+    fail(Code::file, "{}: {} bytes: accepted is at most {}", file.string(), status.st_size, most);
   std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
   std::size_t got = 0;
   while (got < bytes.size()) {
-    const ssize_t some = ::read(file.descriptor(), bytes.data() + got, bytes.size() - got);
+    const ssize_t some = ::read(opened.descriptor(), bytes.data() + got, bytes.size() - got);
     if (some < 0 && errno == EINTR) continue;
-    if (some < 0) fail_with(path, "cannot be read", errno);
-    if (some == 0) fail(Code::file, "{}: became shorter while it was read", path.string());
+    if (some < 0) fail_with(file, "cannot be read", errno);
+    if (some == 0) fail(Code::file, "{}: became shorter while it was read", file.string());
     got += static_cast<std::size_t>(some);
   }
   return bytes;
