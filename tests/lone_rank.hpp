@@ -2,6 +2,7 @@
 // One rank's calls by themselves, as a process of its own would make them: no other rank's part is looked at, so that ranks can disagree.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "tests/harness.hpp"
@@ -29,6 +30,15 @@ inline void take_alone(Harness& harness, int rank, const OutView& view) {
                                                         static_cast<std::size_t>(view.hidden));
   harness.boxes()[static_cast<std::size_t>(rank)].take(view, *rows);
   harness.world().main_stream(rank).launch([rows] {});
+}
+
+/// A test that wants its faults soon wants none of them in calls that are right, however busy the machine is: they have this deadline.
+inline constexpr std::chrono::seconds kNoHurry{60};
+
+/// The deadline of every rank from the next call on. Only while nothing runs.
+inline void set_deadline(Harness& harness, std::chrono::nanoseconds deadline) {
+  for (int rank = 0; rank < harness.shape().ranks; ++rank)
+    harness.state(rank).deadline = harness.state(rank).first_deadline = deadline;
 }
 
 /// The fault with which World::synchronize ends, or "".

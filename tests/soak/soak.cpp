@@ -6,6 +6,7 @@
 // moetail_soak [--calls N] [--seed N] [--plant none|bit|death] [--commit TEXT]
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -98,6 +99,7 @@ int soak(const Arguments& arguments) {
     if (wanted == 0) continue;
     SoakOptions options{part.ranks, part.ranks * part.clusters, part.own_copies,
                         arguments.seed + static_cast<std::uint64_t>(&part - kParts)};
+    options.pool = std::clamp<std::uint64_t>(wanted / 4, 4, options.pool);
     // A control waits for it; nothing else may come near it, on a busy machine either.
     if (arguments.plant == Plant::death) options.deadline = std::chrono::seconds(1);
     SoakGroup group(options);

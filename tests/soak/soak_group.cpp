@@ -12,7 +12,6 @@
 namespace moetail::testing {
 namespace {
 
-constexpr int kPool = 48;
 constexpr std::uint64_t kInFlight = 32;  // calls that the host enqueues before it looks
 constexpr int kLayersUnderSoak = 2;
 constexpr Bf16 kUntouched = 0xABCD;  // no row of the pool is made of it
@@ -48,7 +47,7 @@ SoakGroup::SoakGroup(const SoakOptions& options)
       harness_(small_shape(options.ranks), harness_options(options)),
       random_state_(options.seed << 32),
       flights_(kInFlight) {
-  for (int i = 0; i < kPool; ++i) make_entry();
+  for (std::uint64_t i = 0; i < options.pool; ++i) make_entry();
   harness_.set_hooks(&hooks_);
 }
 

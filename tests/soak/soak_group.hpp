@@ -37,6 +37,7 @@ struct SoakOptions {
   int threads = 1;          ///< over all ranks
   bool own_copies = false;  ///< of the latents
   std::uint64_t seed = 1;
+  std::uint64_t pool = 48;  ///< calls whose rows are known, of which each run is made
   std::chrono::milliseconds deadline{20'000};
 };
 

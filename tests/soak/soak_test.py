@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A short soak, and its controls: with one bit of one rank's input changed, or one rank dead in one call, the soak has to say that calls were
-lost and end with status 1. Usage: soak_test.py PROGRAM"""
+lost and end with status 1. Usage: soak_test.py PROGRAM [CALLS]"""
 import json
 import subprocess
 import sys
 
-CALLS = 1500
+CALLS = int(sys.argv[2]) if len(sys.argv) > 2 else 1500
 
 
 def soak(program, plant):
