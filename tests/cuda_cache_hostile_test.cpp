@@ -57,7 +57,7 @@ class CudaCacheHostile : public CudaCacheTest {
     EXPECT_EQ(cache_in(place).get(spec_of()).origin, Origin::disk);
   }
   fs::path made(const char* name) const {
-    const fs::path place = folder.path() / name;
+    fs::path place = folder.path() / name;
     fs::create_directory(place);
     return place;
   }

@@ -30,7 +30,8 @@ class Misused {
   Misused() : harness_(small_shape(kDoorRanks), options()) {
     reference_ = harness_.check(3, {});
     set_deadline(harness_, kShortDeadline);
-    const auto elements = static_cast<std::size_t>(harness_.shape().capacity * harness_.shape().hidden);
+    const auto elements = static_cast<std::size_t>(harness_.shape().capacity) *
+                          static_cast<std::size_t>(harness_.shape().hidden);
     shared_.resize(elements);
     for (auto& rows : destinations_) rows.resize(elements);
   }

@@ -21,12 +21,14 @@ constexpr const char* kWholePolicy =
     R"({"policy_version": 1, "front_up_to": {"1": 8, "2": 8, "4": 8, "8": 4, "16": 65535}, "share_from": 16})";
 
 class HostilePolicy : public ::testing::Test {
- protected:
+ public:
   HostilePolicy() {
     std::string name = (std::filesystem::temp_directory_path() / "moetail-hostile-XXXXXX").string();
     folder_ = mkdtemp(name.data());
   }
   ~HostilePolicy() override { std::filesystem::remove_all(folder_); }
+
+ protected:
   std::string path(const char* name) const { return (folder_ / name).string(); }
 
   std::filesystem::path folder_;

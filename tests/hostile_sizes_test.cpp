@@ -186,9 +186,9 @@ TEST_P(HostileBatch, TheOutputReplacesTheResidual) {
   CallOptions options;
   options.mode = GetParam().mode;
   options.inputs.residual = true;
-  constexpr int kCalls = 20;
-  for (int i = 0; i < kCalls; ++i) {
-    options.seed = static_cast<std::uint64_t>(i + 1);
+  constexpr std::uint64_t kCalls = 20;
+  for (std::uint64_t seed = 1; seed <= kCalls; ++seed) {
+    options.seed = seed;
     const auto& inputs = harness.make_inputs(GetParam().batch, options);
     Outputs streams(4, inputs.residual);
     auto calls = harness.prepare(GetParam().batch, inputs, options);
