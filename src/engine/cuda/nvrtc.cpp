@@ -15,8 +15,8 @@ struct Program;  // NVRTC's own
 
 namespace {
 
-using Result = int;
-constexpr Result kSuccess = 0;
+using NvrtcResult = int;
+constexpr NvrtcResult kSuccess = 0;
 
 constexpr const char* kSonames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
 
@@ -42,25 +42,25 @@ std::vector<const char*> pointers(const std::vector<std::string>& strings) {
 // NVRTC's interface, stable since CUDA 8 (cubin: CUDA 11.1). tests/cuda_abi_test.cpp has no part in it: these are plain C
 // functions of pointers and sizes.
 struct Nvrtc::Functions {
-  Result (*version)(int*, int*);
-  const char* (*error_string)(Result);
-  Result (*create)(Program**, const char* source, const char* name, int num_headers,
-                   const char* const* headers, const char* const* include_names);
-  Result (*destroy)(Program**);
-  Result (*compile)(Program*, int num_options, const char* const* options);
-  Result (*log_size)(Program*, std::size_t*);
-  Result (*log)(Program*, char*);
-  Result (*cubin_size)(Program*, std::size_t*);
-  Result (*cubin)(Program*, char*);
-  Result (*ptx_size)(Program*, std::size_t*);
-  Result (*ptx)(Program*, char*);
+  NvrtcResult (*version)(int*, int*);
+  const char* (*error_string)(NvrtcResult);
+  NvrtcResult (*create)(Program**, const char* source, const char* name, int num_headers,
+                        const char* const* headers, const char* const* include_names);
+  NvrtcResult (*destroy)(Program**);
+  NvrtcResult (*compile)(Program*, int num_options, const char* const* options);
+  NvrtcResult (*log_size)(Program*, std::size_t*);
+  NvrtcResult (*log)(Program*, char*);
+  NvrtcResult (*cubin_size)(Program*, std::size_t*);
+  NvrtcResult (*cubin)(Program*, char*);
+  NvrtcResult (*ptx_size)(Program*, std::size_t*);
+  NvrtcResult (*ptx)(Program*, char*);
 
-  void check(Result result, const char* call, const std::string& unit) const {
+  void check(NvrtcResult result, const char* call, const std::string& unit) const {
     if (result != kSuccess) base::fail(Code::internal, "{}({}): {}", call, unit, error_string(result));
   }
 
-  std::string text(Program* program, const std::string& unit, Result (*size_of)(Program*, std::size_t*),
-                   Result (*get)(Program*, char*), const char* call) const {
+  std::string text(Program* program, const std::string& unit, NvrtcResult (*size_of)(Program*, std::size_t*),
+                   NvrtcResult (*get)(Program*, char*), const char* call) const {
     std::size_t size = 0;
     check(size_of(program, &size), call, unit);
     std::string result(size, '\0');
@@ -154,7 +154,7 @@ CompileResult Nvrtc::compile(const CompileRequest& request) const {
   const std::shared_ptr<void> destroyed_at_exit(nullptr, [&](void*) { nvrtc.destroy(&program); });
 
   const std::vector<const char*> option_pointers = pointers(options);
-  const Result result = nvrtc.compile(program, static_cast<int>(options.size()), option_pointers.data());
+  const NvrtcResult result = nvrtc.compile(program, static_cast<int>(options.size()), option_pointers.data());
   CompileResult compiled;
   compiled.log = nvrtc.text(program, request.name, nvrtc.log_size, nvrtc.log, "nvrtcGetProgramLog");
   if (result != kSuccess) {
