@@ -61,7 +61,9 @@ class HostileValues : public ::testing::TestWithParam<Variant> {
     harness_->world().synchronize();
     const auto problem =
         verify::make_problem(harness_->shape(), batch, call_.mode == Mode::twoshot, inputs, weights_);
-    EXPECT_EQ(other_class(verify::emulate(problem), outputs[0]), "") << what;
+    if (!whole_rows_) {
+      EXPECT_EQ(other_class(verify::emulate(problem), outputs[0]), "") << what;
+    }
     EXPECT_EQ(harness_->judge(batch, inputs, call_, outputs), "") << what;
   }
 
@@ -93,6 +95,9 @@ class HostileValues : public ::testing::TestWithParam<Variant> {
     return options;
   }
 
+  /// A weight near the largest number makes a whole row as large, and whether a dot of such a row leaves fp32's range on the way depends on
+  /// the order of its target, which is the engine's own (docs/protocol.md): the oracle, which knows that, judges alone.
+  bool whole_rows_ = false;
   CallOptions call_;
   std::unique_ptr<Harness> harness_ = std::make_unique<Harness>(small_shape(2), options());
   verify::LayerWeights weights_ = harness_->weights();
@@ -111,10 +116,12 @@ TEST_P(HostileValues, EveryPatternAsARoutedRow) {
 
 TEST_P(HostileValues, EveryPatternAsARoutingWeight) {
   const auto top_k = static_cast<std::size_t>(harness_->shape().top_k);
+  whole_rows_ = true;
   const auto tries = one_a_token([&](verify::RankArrays& arrays, std::size_t token, Bf16 value) {
     arrays.weights_bf16[token * top_k + 2] = value;
   });
-  record_fault("16-bit patterns: routing weight", kThreads, tries, kRight);
+  record_fault("16-bit patterns: routing weight", kThreads, tries,
+               "ended; equal bits on all ranks; NaN and Inf where the oracle has them");
 }
 
 TEST_P(HostileValues, EveryPatternAsGamma) {
