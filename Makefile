@@ -15,7 +15,7 @@ compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
 tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test bench lint format asan tsan trace fuzz soak reliability proof gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
+.PHONY: help build run test bench lint format asan tsan fuzz soak reliability proof gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -52,7 +52,7 @@ format: ## rewrite every source by .clang-format
 	@tools/setup.sh lint
 	@python3 -B tools/lint.py --fix-format
 
-asan tsan trace: ## the tests under a sanitizer, or with the trace on
+asan tsan: ## the tests under a sanitizer
 	@tools/setup.sh test
 	@$(call configure,$@,-D MOETAIL_TESTS=ON)
 	@$(call compile,$@)

@@ -89,6 +89,25 @@ CLI::App* add_warmup(CLI::App& app, WarmupOptions& options) {
   return warmup;
 }
 
+CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
+  CLI::App* trace =
+      app.add_subcommand("trace", "Record what every rank's threads do in decode steps, as a Perfetto trace");
+  RunOptions& run = options.run;
+  trace
+      ->add_option("--out", options.out_file,
+                   "the trace, in the format of chrome://tracing and ui.perfetto.dev")
+      ->type_name("FILE")
+      ->required();
+  trace->add_option("--layers", run.layers, "number of synthetic MoE layers [16]")->type_name("N");
+  run.steps = 3;
+  add_number_flag(*trace, "--steps", "decode steps that are traced, after two that warm up [3]", 1, 1000,
+                  run.steps);
+  add_shape_flags(*trace, run.shape);
+  add_call_flags(*trace, run.call);
+  add_session_flags(*trace, run.session);
+  return trace;
+}
+
 CLI::App* add_info(CLI::App& app, InfoOptions& options) {
   CLI::App* info =
       app.add_subcommand("info", "Describe the machine, the engines, the mailboxes and the environment");
@@ -116,15 +135,17 @@ int run_main(int argc, char** argv) {
   BenchOptions bench;
   MakeCheckpointOptions make_checkpoint;
   PlanOptions plan;
+  TraceOptions trace;
   WarmupOptions warmup;
   InfoOptions info;
   run.session.command_line.assign(argv, argv + argc);
-  bench.session.command_line = run.session.command_line;
+  bench.session.command_line = trace.run.session.command_line = run.session.command_line;
   const std::pair<CLI::App*, Command> commands[] = {
       {add_run(app, run), [&] { return run_command(run); }},
       {add_bench(app, bench), [&] { return bench_command(bench); }},
       {add_make_checkpoint(app, make_checkpoint), [&] { return make_checkpoint_command(make_checkpoint); }},
       {add_plan(app, plan), [&] { return plan_command(plan); }},
+      {add_trace(app, trace), [&] { return trace_command(trace); }},
       {add_warmup(app, warmup), [&] { return warmup_command(warmup); }},
       {add_info(app, info), [&] { return info_command(info); }},
   };

@@ -115,8 +115,9 @@ std::string table(const json& rows) {
 std::string method(const json& report) {
   const json& machine = report.at("machine");
   const json& model = report.at("model");
-  std::string command = "moetail";
-  for (const json& word : report.at("command_line")) command += " " + text_of(word);
+  std::string command = "moetail";  // for whatever path it was called by
+  const json& words = report.at("command_line");
+  for (std::size_t i = 1; i < words.size(); ++i) command += " " + text_of(words[i]);
   std::string html = fmt::format(
       "<p>{}, {} cores, {} arithmetic; version {}, {}. Hidden {}, latent {}, top-k {}, {} layers with "
       "weights "

@@ -77,6 +77,11 @@ struct BenchOptions {
   std::string html_file;  ///< likewise
 };
 
+struct TraceOptions {
+  RunOptions run;  ///< synthetic weights and inputs; steps: those that are traced
+  std::string out_file;
+};
+
 struct WarmupOptions {
   ShapeOptions shape;
   CallOptions call;

@@ -4,7 +4,6 @@
 option(MOETAIL_TESTS "Build the tests (needs GoogleTest and RapidCheck)" ${PROJECT_IS_TOP_LEVEL})
 option(MOETAIL_WERROR "Turn warnings into errors (CI does)" OFF)
 option(MOETAIL_UNITY "Compile each room as one translation unit: a third of the work in a whole build, more of it after a small change" ON)
-option(MOETAIL_TRACE "Define MOETAIL_TRACE=1: record a trace of every synchronisation site" OFF)
 option(MOETAIL_FUZZ "Build the libFuzzer targets of tests/fuzz (needs clang)" OFF)
 option(MOETAIL_CUDA
        "Require nvcc and NVRTC: a missing CUDA compiler is then a failed compile check instead of a skipped one. \
@@ -44,10 +43,6 @@ target_compile_options(moetail_flags INTERFACE -Wall -Wextra -Wshadow -Wpedantic
 if(MOETAIL_WERROR)
   target_compile_options(moetail_flags INTERFACE -Werror)
 endif()
-if(MOETAIL_TRACE)
-  target_compile_definitions(moetail_flags INTERFACE MOETAIL_TRACE=1)
-endif()
-
 set(sanitizers ${MOETAIL_SANITIZE})
 if(MOETAIL_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/trace.hpp"
 #include "protocol/fault.hpp"
 #include "protocol/mode.hpp"
 #include "protocol/shape.hpp"
@@ -129,6 +130,8 @@ struct WorldOptions {
   std::chrono::milliseconds deadline{10'000};
   std::chrono::milliseconds first_deadline{60'000};
   std::string policy_file;  ///< empty: the built-in table of the engine
+  /// CPU engine: where the ranks of this process record the sites they pass. Null: nowhere, which costs nothing.
+  std::shared_ptr<Trace> trace;
   /// CUDA engine: the caller's own cudaStream_t, of the first device, as the main stream of the ranks of this process; it must outlive the
   /// world. Not the legacy default stream. Null: a stream of the world's own.
   void* cuda_stream = nullptr;

@@ -39,6 +39,7 @@ std::unique_ptr<engine::Group> make_group(const RanksHere& here, const WorldOpti
   group.threads = options.threads;
   group.deadline = options.deadline;
   group.first_deadline = options.first_deadline;
+  group.trace = options.trace;
   group.make_mailboxes = [ranks = here.ranks](const protocol::Layout& layout) {
     return make_mailboxes(ranks, layout);
   };
@@ -66,6 +67,8 @@ std::shared_ptr<World::Impl> runtime::make_world(const RanksHere& here, const Wo
                          fmt::format("0 (none) or more, at most {}", kLongestDeadlineMs));
   auto impl = std::make_shared<World::Impl>();
   impl->options = options;
+  if (options.trace != nullptr && options.engine == Engine::cuda)
+    base::bad_argument("trace", "set", "null with engine = cuda, whose kernels record no trace");
   if (options.cuda_stream != nullptr && options.engine != Engine::cuda)
     base::bad_argument("cuda_stream", options.cuda_stream, "null, but with engine = cuda");
   impl->policy = options.policy_file.empty() ? Policy::of(options.engine)

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/trace.hpp"
 #include "engine/cpu/hooks.hpp"
 #include "protocol/fault.hpp"
 #include "protocol/mailbox.hpp"
@@ -46,6 +47,7 @@ struct BoxState {
   int spins_before_park = 0;  ///< few where ranks outnumber cores: a spinning rank keeps another from running
   int layer = 0;              ///< label of the latest tail, for the fault of whoever consumes its output
   Hooks* hooks = nullptr;
+  Trace* trace = nullptr;  ///< null: nothing is recorded
 };
 
 }  // namespace moetail::cpu

@@ -42,6 +42,7 @@ Cluster::Cluster(BoxState& box, int index, int count, int layer, Serves serves)
       epoch_(load(box.view.control(Control::epoch)) - (serves == Serves::last_call ? 1 : 0)) {}
 
 bool Cluster::reach(protocol::Site site) {
+  mark(protocol::site_name(site));
   site_ = site;
   if (box_.hooks != nullptr && !box_.hooks->at({view().rank, index_, site, epoch_})) return false;
   if (!is_poisoned()) return true;

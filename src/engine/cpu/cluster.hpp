@@ -26,6 +26,11 @@ class Cluster : public HostMemory {
   u64 epoch() const { return epoch_; }
   int slot() const { return protocol::slot_of(epoch_); }
 
+  /// A phase begins here, for the trace; null: the last one ends.
+  void mark(const char* name) const {
+    if (box_.trace != nullptr) box_.trace->mark(name, view().rank, layer_, epoch_ + 1);
+  }
+
   /// Passes a site: false when the launch has to end here, because a test hook says so or the box is
   /// poisoned.
   bool reach(protocol::Site site);

@@ -71,6 +71,7 @@ void Box::launch(engine::Stream& stream, Kernel kernel, const TailCall& call) {
       } catch (const std::bad_alloc&) {  // a launch's scratch rows; its peers would wait for it
         cluster.raise(protocol::FaultKind::no_memory, protocol::Spot{cluster.site()});
       }
+      cluster.mark(nullptr);
     };
     // The team belongs to the main stream; a side stream's launch is one cluster on the stream's own thread.
     if (!on_main) return cluster_part(0, 1);
@@ -106,6 +107,7 @@ void Box::take(engine::Stream& stream, int batch, u16* destination) {
   static_cast<RankStream&>(stream).thread.enqueue([this, batch, destination] {
     Cluster cluster(state_, 0, 1, state_.layer, Cluster::Serves::last_call);
     take_rows(cluster, batch, destination);
+    cluster.mark(nullptr);
   });
 }
 
@@ -137,6 +139,7 @@ std::vector<std::unique_ptr<engine::Box>> Group::make_boxes_in(const Mailboxes& 
     state.view = mailboxes.views[index];
     state.deadline = options_.deadline;
     state.first_deadline = options_.first_deadline;
+    state.trace = options_.trace.get();
     state.spins_before_park = crowded ? kSpinsWhenCrowded : kSpinsWithCoresToSpare;
     box->arm();
     boxes.push_back(std::move(box));

@@ -30,6 +30,7 @@ struct GroupOptions {
   std::chrono::nanoseconds deadline{0};        ///< of a wait; 0: none
   std::chrono::nanoseconds first_deadline{0};  ///< in the first call of a box
   MakeMailboxes make_mailboxes;                ///< may be empty where make_boxes_in alone is used
+  std::shared_ptr<Trace> trace;                ///< null: none
 };
 
 class Box final : public engine::Box {

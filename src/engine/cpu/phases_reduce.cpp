@@ -192,6 +192,7 @@ bool project_and_publish(Cluster& cluster, const TailCall& call, const Normed& n
   const int first = begin * protocol::kLineColumns, columns = lines * protocol::kLineColumns;
   Workspace& buffers = workspace();
   float* dot = buffers.dot.get(static_cast<std::size_t>(call.batch) * columns);
+  cluster.mark("dot");
   if (columns > 0)
     arith().dot(call.shard + static_cast<std::size_t>(first) * shape.latent, normed.operand, shape.latent,
                 columns, call.batch, dot, columns);

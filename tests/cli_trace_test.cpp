@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moetail trace` as users run it, and the trace that it is made of.
+#include <map>
+#include <set>
+#include <thread>
+
+#include "base/trace.hpp"
+#include "tests/cli_testing.hpp"
+
+namespace moetail::cli_testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(Trace, ASpanLastsFromAMarkToTheNextOfItsThread) {
+  Trace trace(16);
+  trace.mark("first", 1, 7, 3);
+  std::thread other([&] { trace.mark("open", 2, 0, 3); });
+  other.join();
+  trace.mark("second", 1, 7, 3);
+  trace.mark(nullptr, 1, 7, 3);
+  trace.mark("next", 1, 8, 4);
+  trace.mark(nullptr, 1, 8, 4);
+  const auto spans = trace.spans();
+  ASSERT_THAT(spans, SizeIs(3)) << "what nothing ended is no span";
+  EXPECT_STREQ(spans[0].name, "first");
+  EXPECT_EQ(spans[0].end_us, spans[1].begin_us);
+  EXPECT_STREQ(spans[2].name, "next");
+  EXPECT_GE(spans[2].begin_us, spans[1].end_us);
+  EXPECT_EQ(spans[2].layer, 8);
+  EXPECT_EQ(spans[2].call, 4u);
+  EXPECT_EQ(spans[0].rank, 1);
+}
+
+TEST(Trace, WhatFindsNoRoomIsCounted) {
+  Trace trace(3);
+  for (int i = 0; i < 5; ++i) trace.mark("site", 0, 0, 1);
+  EXPECT_THAT(trace.spans(), SizeIs(2));
+  EXPECT_EQ(trace.dropped(), 2u);
+  trace.clear();
+  EXPECT_THAT(trace.spans(), IsEmpty());
+  EXPECT_EQ(trace.dropped(), 0u);
+}
+
+TEST(CliTrace, EverySiteOfTheModeIsInTheFileOnEveryRankAndLayer) {
+  const TempDir scratch;
+  const std::string path = (scratch / "trace.json").string();
+  struct Case {
+    const char* mode;
+    std::vector<std::string> only_here;
+  };
+  for (const Case& one :
+       {Case{"front", {"latent_publish", "latent_poll"}},
+        Case{"twoshot", {"twoshot_push", "twoshot_sum", "gather_publish", "gather_poll"}}}) {
+    SCOPED_TRACE(one.mode);
+    const Outcome trace =
+        moetail("trace " + kSmallShape + "--layers 2 --steps 2 --tp 4 --batch 3 --quiet --mode " + one.mode +
+                " --out '" + path + "'");
+    ASSERT_EQ(trace.exit_code, 0) << trace.err;
+    std::map<std::string, std::set<std::pair<int, int>>> places;  // (rank, layer) by name
+    std::map<int, double> end_of_thread;
+    std::set<std::string> processes;
+    const auto file = nlohmann::json::parse(read_file(path));
+    for (const auto& event : file.at("traceEvents")) {
+      if (event.at("ph") == "M") {
+        if (event.at("name") == "process_name") processes.insert(event.at("args").at("name"));
+        continue;
+      }
+      places[event.at("name")].insert({event.at("pid").get<int>(), event.at("args").at("layer").get<int>()});
+      // Spans of a thread follow each other.
+      double& end = end_of_thread[event.at("tid").get<int>()];
+      EXPECT_GE(event.at("ts").get<double>(), end - 1e-3);
+      EXPECT_GE(event.at("dur").get<double>(), 0.0);
+      end = event.at("ts").get<double>() + event.at("dur").get<double>();
+    }
+    EXPECT_THAT(processes, ElementsAre("rank 0", "rank 1", "rank 2", "rank 3"));
+    auto names = one.only_here;
+    for (const char* name : {"epoch", "header_publish", "header_poll", "shared_push", "dot", "shared_poll",
+                             "out_publish", "rearm", "consume", "consume_rearm"})
+      names.push_back(name);
+    for (const std::string& name : names) EXPECT_THAT(places[name], SizeIs(4 * 2)) << name;
+    EXPECT_THAT(places, SizeIs(names.size()));
+    for (const auto& [name, where] : places) EXPECT_THAT(trace.out, HasSubstr(name));
+  }
+}
+
+TEST(CliTrace, JsonHasThePhases) {
+  const TempDir scratch;
+  const Outcome trace =
+      moetail("trace " + kSmallShape + "--layers 2 --tp 2 --batch 1 --quiet --json - --out '" +
+              (scratch / "trace.json").string() + "'");
+  ASSERT_EQ(trace.exit_code, 0) << trace.err;
+  const auto report = trace.json();
+  EXPECT_EQ(report.at("dropped"), 0);
+  double spans = 0;
+  for (const auto& phase : report.at("phases")) {
+    spans += phase.at("passes").get<double>();
+    EXPECT_LE(phase.at("median_us"), phase.at("p99_us"));
+  }
+  EXPECT_EQ(spans, report.at("spans").get<double>());
+}
+
+TEST(CliTrace, RefusesBadInput) {
+  for (const char* flags :
+       {"", "--out /nowhere/trace.json", "--out t --engine cuda", "--out t --batch 1,2", "--out t --tp 2,4",
+        "--out t --layers 1-8", "--out t --steps 0", "--out t --world replay"}) {
+    const Outcome trace = moetail("trace " + kSmallShape + "--quiet " + flags);
+    EXPECT_EQ(trace.exit_code, 2) << flags;
+    EXPECT_EQ(trace.out, "") << flags;
+    EXPECT_NE(trace.err, "") << flags;
+  }
+}
+
+}  // namespace
+}  // namespace moetail::cli_testing
