@@ -5,6 +5,7 @@
 #include <utility>
 
 namespace moetail::transport {
+
 using protocol::Layout;
 using protocol::Region;
 using Range = SharedSegment::Range;
