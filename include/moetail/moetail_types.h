@@ -13,9 +13,9 @@ extern "C" {
 
 typedef uint16_t moetail_bf16;  ///< the bits of a bf16 number
 
-typedef struct moetail_world moetail_world;  ///< the ranks of one tensor-parallel group
-typedef struct moetail_box moetail_box;      ///< one rank's mailboxes, for all layers of a model
-typedef struct moetail_tail moetail_tail;    ///< one layer's tail on one rank
+typedef struct moetail_world moetail_world;      ///< the ranks of one tensor-parallel group
+typedef struct moetail_box moetail_box;          ///< one rank's mailboxes, for all layers of a model
+typedef struct moetail_tail moetail_tail;        ///< one layer's tail on one rank
 typedef struct moetail_session moetail_session;  ///< where the processes of a group meet
 typedef struct moetail_stream
     moetail_stream;  ///< work of one rank in order; owned by its world, not destroyed
@@ -104,8 +104,9 @@ typedef struct moetail_world_options {
 typedef struct moetail_process_group {
   uint32_t size, version;
   int32_t rank, ranks;
-  const char* token;          ///< moetail_session_token
-  int64_t setup_deadline_ms;  ///< the longest that a rank waits for the others in each step of set-up and recovery; 1 at least
+  const char* token;  ///< moetail_session_token
+  int64_t
+      setup_deadline_ms;  ///< the longest that a rank waits for the others in each step of set-up and recovery; 1 at least
 } moetail_process_group;
 #define MOETAIL_PROCESS_GROUP_INIT \
   { sizeof(moetail_process_group), 1, 0, 1, NULL, 60000 }
