@@ -72,6 +72,8 @@ ProcessSteps::ProcessSteps(const WorldOptions& options, std::span<const LayerWei
       rows_of_rank_(output_size(inputs.spec(), weights.size(), 1)) {
   if (const int threads = num_threads(); threads != 1)
     base::fail(Code::internal, "--processes: {} threads: accepted is 1 where processes are forked", threads);
+  // A caller may have left it ignored, and then nobody learns how a child ended.
+  std::signal(SIGCHLD, SIG_DFL);
   const int ranks = inputs.spec().shape.ranks;
   const std::size_t head =
       (sizeof(Shared) + weights.size() * sizeof(double) + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -236,9 +238,13 @@ void ProcessSteps::collect(std::chrono::milliseconds limit, const ProcessSession
 
 std::string ProcessSteps::end_of(Child& child) {
   int status = 0;
-  waitpid(child.pid, &status, 0);
+  pid_t ended = 0;
+  do {
+    ended = waitpid(child.pid, &status, 0);
+  } while (ended < 0 && errno == EINTR);
   child.reaped = true;
   const std::string who = fmt::format("rank {} (process {})", child.rank, child.pid);
+  if (ended != child.pid) return fmt::format("{} ended, nobody knows how: {}", who, std::strerror(errno));
   if (WIFSIGNALED(status))
     return fmt::format("{} was killed by signal {} ({})", who, WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("{} ended with exit status {}", who, WEXITSTATUS(status));

@@ -78,7 +78,8 @@ TEST(BenchCommand, HtmlIsOnePageWithEveryRowAndNeedsNothingElse) {
   const std::string page = read_file(path);
   EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
   EXPECT_THAT(page, HasSubstr("</html>"));
-  for (const auto& row : bench.json().at("results"))
+  const nlohmann::json report = bench.json();
+  for (const auto& row : report.at("results"))
     EXPECT_THAT(page, HasSubstr(fmt::format("<td>{:.1f}</td>", row.at("median_us").get<double>())));
   for (const char* part :
        {"Latency of a layer", "Percent of the floor", "Ratio to the baseline", "floor T=2 auto"})

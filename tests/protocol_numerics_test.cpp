@@ -134,10 +134,10 @@ TEST(ProtocolNames, ModesFormsFaultsAndFields) {
   EXPECT_STREQ(form_name(Form::published), "published");
   EXPECT_STREQ(form_name(static_cast<Form>(9)), "?");
   std::set<std::string> names;
-  for (u32 kind = 0; kind < 6; ++kind) names.insert(fault_kind_name(static_cast<FaultKind>(kind)));
-  EXPECT_EQ(names.size(), 6u);
+  for (u32 kind = 0; kind < 7; ++kind) names.insert(fault_kind_name(static_cast<FaultKind>(kind)));
+  EXPECT_EQ(names.size(), 7u);
   EXPECT_EQ(names.count("?"), 0u);
-  EXPECT_STREQ(fault_kind_name(static_cast<FaultKind>(6)), "?");
+  EXPECT_STREQ(fault_kind_name(static_cast<FaultKind>(7)), "?");
   names.clear();
   for (u32 field = 0; field < 5; ++field) names.insert(header_field_name(static_cast<HeaderField>(field)));
   EXPECT_EQ(names.size(), 5u);

@@ -58,6 +58,9 @@ def read_report(path):
 def read_baseline(path):
     try:
         records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        for record in records:
+            if not record["ratios"]:
+                raise ValueError("a record without ratios")
         return {key_of(record): record for record in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotComparable(f"{path}: no recorded results ({type(error).__name__}: {error})") from None

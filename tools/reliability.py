@@ -42,6 +42,7 @@ def commit_of_tree():
 def run_programs(build, out):
     """Every program of the list, each with its log. What is left of an earlier run goes first: a log that is not written is not there."""
     out.mkdir(parents=True, exist_ok=True)
+    (out / "run.json").unlink(missing_ok=True)  # says what all of the logs are of
     env = dict(os.environ, MOETAIL_TEST_THOROUGH="1", RC_PARAMS=os.environ.get("RC_PARAMS", "max_success=1000"))
     for name, program in reliability_rows.PROGRAMS.items():
         log = out / f"{name}.xml"
@@ -135,7 +136,7 @@ def gpu_rows(path, problems):
         results = {name: word for word, name in re.findall(r"^(pass|FAIL) (\S+)", text, re.MULTILINE)}
         if not results:
             problems.add(f"{path.name}: no case of the GPU program in it")
-    commit = re.search(r"^commit: (\S+)", text or "", re.MULTILINE)
+    commit = re.findall(r"^commit: (\S+)", text or "", re.MULTILINE)
     date = datetime.date.fromtimestamp(path.stat().st_mtime).isoformat() if text is not None else "-"
     rows = []
     for fault, cases in reliability_rows.GPU:
@@ -147,7 +148,7 @@ def gpu_rows(path, problems):
             missing = [case for case in cases if case not in results]
             problems.extend(f"{path.name}: {case}: {results.get(case, 'not in the log')}" for case in cases if results.get(case) == "FAIL")
             outcome = f"not run: {', '.join(missing)} not in the log" if missing else f"passed: {', '.join(cases)}"
-            rows.append((fault, "cuda loopback", 0 if missing else len(cases), outcome, date, commit.group(1) if commit else "not in the log"))
+            rows.append((fault, "cuda loopback", 0 if missing else len(cases), outcome, date, commit[-1] if commit else "not in the log"))
     return rows
 
 

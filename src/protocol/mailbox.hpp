@@ -94,7 +94,7 @@ MOETAIL_FN void put_run(Mem& mem, const BoxView& view, Region region, int slot, 
 /// How many lines of a run are there: `done`, which are known to be, and those behind them up to the first that is not.
 /// Local memory only: remote memory is never read.
 template <class Mem>
-MOETAIL_FN int poll_run(Mem& mem, const Line* from, int done, int lines) {
+MOETAIL_FN i64 poll_run(Mem& mem, const Line* from, i64 done, i64 lines) {
   while (done < lines && !has_empty(mem.load(from + done))) ++done;
   return done;
 }
@@ -102,7 +102,7 @@ MOETAIL_FN int poll_run(Mem& mem, const Line* from, int done, int lines) {
 /// Waits until lines [begin, end) of a run have arrived. False after a fault.
 template <class Mem>
 MOETAIL_FN bool wait_run(Mem& mem, Spot& spot, const Line* from, int begin, int end) {
-  int done = begin;
+  i64 done = begin;
   return wait_until(mem, spot, [&](Spot&) {
     done = poll_run(mem, from, done, end);
     return done == end ? 0 : 1;
@@ -112,12 +112,12 @@ MOETAIL_FN bool wait_run(Mem& mem, Spot& spot, const Line* from, int begin, int 
 /// Runs that arrive from several peers; `done[i]` lines of run i are known to be there, and `lines[i]` are wanted.
 struct Runs {
   const Line* from[kMaxRanks] = {};
-  int done[kMaxRanks] = {};
-  int lines[kMaxRanks] = {};
+  i64 done[kMaxRanks] = {};
+  i64 lines[kMaxRanks] = {};
   int count = 0;
 
   /// As many lines of every run.
-  MOETAIL_FN void want(int lines_of_each) {
+  MOETAIL_FN void want(i64 lines_of_each) {
     for (int i = 0; i < count; ++i) lines[i] = lines_of_each;
   }
 };

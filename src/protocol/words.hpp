@@ -19,6 +19,7 @@ using i32 = int;
 // `unsigned long` is 64 bits wide on LP64 and is what std::uint64_t is there; Windows (LLP64) is not
 // supported.
 using u64 = unsigned long;
+using i64 = long;
 static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "moetail needs an LP64 platform");
 
 /// What one mailbox access moves: 16 bytes, eight bf16 columns, the widest access PTX has on every chip.

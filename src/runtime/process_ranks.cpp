@@ -84,6 +84,14 @@ void ProcessRanks::agree(const std::string& step, const std::function<Fingerprin
   compare_fingerprints(meeting_.gather(step, text, outcome));
 }
 
+std::unique_lock<std::mutex> ProcessRanks::begin(const char* what) {
+  std::unique_lock lock(in_use_, std::try_to_lock);
+  if (!lock)
+    base::fail(Code::busy,
+               "{}: another thread is at a collective step of this world: accepted is one at a time", what);
+  return lock;
+}
+
 void ProcessRanks::join(const std::function<Fingerprint()>& make) {
   agree("World::processes", make);
   meeting_.remove_name();
@@ -92,6 +100,7 @@ void ProcessRanks::join(const std::function<Fingerprint()>& make) {
 std::vector<std::unique_ptr<engine::Box>> ProcessRanks::make_boxes(cpu::Group& group, int family,
                                                                    const protocol::Shape& shape,
                                                                    const std::function<void()>& check) {
+  const auto lock = begin("make_boxes");
   const std::string step = fmt::format("make_boxes {}", family);
   auto copies = transport::Copies::one_for_all;
   agree(step, [&] {
@@ -108,6 +117,7 @@ std::vector<std::unique_ptr<engine::Box>> ProcessRanks::make_boxes(cpu::Group& g
 
 void ProcessRanks::recover(int family, const std::function<void()>& come_to_rest,
                            const std::function<void()>& arm) {
+  const auto lock = begin("recover");
   const std::string step = fmt::format("recover of boxes {}", family);
   // Once all have come to rest no store of theirs is under way to a box that is being armed.
   meeting_.vote_on(step, come_to_rest);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +35,11 @@ class ProcessRanks {
 
  private:
   void agree(const std::string& step, const std::function<Fingerprint()>& make);
+  /// Throws Code::busy where another thread of this process is at a collective step. `what`: the step.
+  std::unique_lock<std::mutex> begin(const char* what);
 
   transport::Rendezvous meeting_;
+  std::mutex in_use_;
 };
 
 }  // namespace moetail::runtime

@@ -15,17 +15,18 @@ namespace {
 
 struct ProcessStat {
   bool found = false;
+  protocol::i32 pid = 0;
   char state = '?';
   protocol::u64 start_ticks = 0;
 };
 
 // /proc/PID/stat: the name in brackets may hold anything, so fields are counted from the last bracket.
-ProcessStat read_stat(protocol::i32 pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+ProcessStat read_stat(const std::string& process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::size_t bracket = text.rfind(')');
   ProcessStat stat;
-  if (bracket == std::string::npos) return stat;
+  if (bracket == std::string::npos || !(std::istringstream(text) >> stat.pid)) return stat;
   std::istringstream fields(text.substr(bracket + 1));
   std::string skipped;
   if (!(fields >> stat.state)) return stat;
@@ -47,13 +48,15 @@ bool has_proc() {
 }  // namespace
 
 ProcessId this_process() {
-  return {pid_namespace(), read_stat(getpid()).start_ticks, getpid()};
+  // A /proc of another PID namespace has other processes under these numbers: then nobody can tell whether this one lives.
+  const ProcessStat stat = read_stat("self");
+  return {pid_namespace(), stat.pid == getpid() ? stat.start_ticks : 0, getpid()};
 }
 
 bool is_gone(const ProcessId& process) {
   if (process.pid <= 0 || process.start_ticks == 0 || process.pid_namespace != pid_namespace() || !has_proc())
     return false;
-  const ProcessStat stat = read_stat(process.pid);
+  const ProcessStat stat = read_stat(fmt::format("{}", process.pid));
   if (!stat.found) return access(fmt::format("/proc/{}", process.pid).c_str(), F_OK) != 0;
   return stat.start_ticks != process.start_ticks || stat.state == 'Z' || stat.state == 'X';
 }

@@ -131,7 +131,9 @@ Rendezvous::Rendezvous(const std::string& token, int rank, int ranks, std::chron
   SessionChair& chair = here.chairs[rank];
   u32 is_free = kFree;
   if (!chair.seat.compare_exchange_strong(is_free, kTaken, std::memory_order_acq_rel))
-    base::bad_argument("rank", rank, fmt::format("one that nobody has; {} has it", rank_text(rank, chair)));
+    base::bad_argument("rank", rank,
+                       fmt::format("one that nobody has; {} {}", rank_text(rank, chair),
+                                   is_free == kLeft ? "had it and left: a new session is needed" : "has it"));
   chair.process = this_process();
   chair.seat.store(kSeated, std::memory_order_release);
   here.ring();

@@ -7,8 +7,10 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -119,14 +121,25 @@ void set_size(int file, std::size_t bytes) {
 
 void allocate(int file, const SharedSegment::Range& range, std::size_t bytes) {
   if (range.end <= range.begin) return;
-  int error = 0;
-  do {
-    error =
-        posix_fallocate(file, static_cast<off_t>(range.begin), static_cast<off_t>(range.end - range.begin));
-  } while (error == EINTR);
-  if (error != 0)
+  const auto no_room = [&](int error) {
     base::fail(Code::resource, "shared memory of {} bytes: no room for bytes {} to {} in {}: {}", bytes,
                range.begin, range.end, kFolder, std::strerror(error));
+  };
+  // What cannot fit at all is refused before any of it has taken the memory from others.
+  struct statvfs room {};
+  if (fstatvfs(file, &room) == 0 && room.f_blocks > 0 &&
+      (range.end - range.begin) / room.f_frsize > room.f_bavail)
+    no_room(ENOSPC);
+  // An interrupted call takes back what it had allocated, so a process with a timer gets nowhere with one large piece.
+  constexpr std::size_t kPiece = 1 << 20;
+  for (std::size_t begin = range.begin; begin < range.end; begin += kPiece) {
+    const std::size_t piece = std::min(kPiece, range.end - begin);
+    int error = 0;
+    do {
+      error = posix_fallocate(file, static_cast<off_t>(begin), static_cast<off_t>(piece));
+    } while (error == EINTR);
+    if (error != 0) no_room(error);
+  }
 }
 
 }  // namespace
@@ -149,9 +162,8 @@ int sweep_segments() noexcept {
     while (const dirent* entry = readdir(folder)) {
       const auto maker = maker_of(entry->d_name);
       struct stat info {};
-      if (!maker || !is_gone(*maker) ||
-          fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode) ||
-          info.st_uid != geteuid())
+      if (!maker || fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+          !S_ISREG(info.st_mode) || info.st_uid != geteuid() || !is_gone(*maker))
         continue;
       if (unlinkat(dirfd(folder), entry->d_name, 0) == 0) ++removed;
     }
@@ -164,7 +176,7 @@ int sweep_segments() noexcept {
 SharedSegment SharedSegment::create(std::size_t bytes, std::span<const Range> used) {
   SharedSegment segment(make_segment_name(), true);
   const OpenFile file(
-      shm_open(path_of(segment.name_).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kMode));
+      shm_open(segment.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kMode));
   if (file.get() < 0) {
     segment.owns_name_ = false;
     base::fail(Code::resource, "shared memory of {} bytes: shm_open: {}", bytes, std::strerror(errno));
@@ -205,8 +217,13 @@ void SharedSegment::map(int file, std::size_t bytes) {
   madvise(data, bytes, MADV_HUGEPAGE);
 }
 
+SharedSegment::SharedSegment(std::string name, bool owns_name)
+    : name_(std::move(name)), path_(path_of(name_)), maker_(getpid()), owns_name_(owns_name) {}
+
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
     : name_(std::move(other.name_)),
+      path_(std::move(other.path_)),
+      maker_(other.maker_),
       owns_name_(std::exchange(other.owns_name_, false)),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(other.bytes_) {}
@@ -217,8 +234,9 @@ SharedSegment::~SharedSegment() {
 }
 
 void SharedSegment::remove_name() noexcept {
-  owns_name_ = false;
-  shm_unlink(("/" + name_).c_str());
+  // A forked copy of the object goes away without taking the name from those who still need it.
+  const bool is_maker_or_guest = !std::exchange(owns_name_, false) || maker_ == getpid();
+  if (is_maker_or_guest) shm_unlink(path_.c_str());
 }
 
 }  // namespace moetail::transport

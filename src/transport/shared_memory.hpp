@@ -45,10 +45,12 @@ class SharedSegment {
   void remove_name() noexcept;
 
  private:
-  SharedSegment(std::string name, bool owns_name) : name_(std::move(name)), owns_name_(owns_name) {}
+  SharedSegment(std::string name, bool owns_name);
   void map(int file, std::size_t bytes);
 
   std::string name_;
+  std::string path_;  // the name as shm_unlink takes it, made where memory may still run out
+  int maker_;         // the process that made this object
   bool owns_name_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;

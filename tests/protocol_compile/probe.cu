@@ -39,8 +39,10 @@ extern "C" __global__ void moetail_protocol_probe(moetail::protocol::BoxView vie
   const p::Record present{1, p::dirtied_regions(moetail::Mode::front, false, false, false)};
   if (p::first_broken_rule(view.layout.shape) != p::ShapeRule::ok) return;
   p::rearm_previous(memory, view, epoch, p::record_to_rearm(memory, view, epoch, present), 0, 1);
-  p::clean_run(row, row, runs.lines);
-  p::put_run(memory, view, p::Region::latent, slot, view.rank, 0, 0, row, runs.lines);
+  constexpr int kLines = 3;
+  runs.want(kLines);
+  p::clean_run(row, row, kLines);
+  p::put_run(memory, view, p::Region::latent, slot, view.rank, 0, 0, row, kLines);
   p::Spot spot{p::Site::latent_poll};
   if (!p::wait_runs(memory, spot, runs)) return;
   const float sum = p::finalize_join(p::f32_from_bf16(out[0]), 1.0f, 2.0f, static_cast<float>(row->word[0]));

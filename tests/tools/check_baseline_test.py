@@ -73,6 +73,10 @@ def main():
         expect("a ratio less", run(folder, changed(lambda report: report["results"][0].update(ratio=None))), 2, "over_oneDNN is recorded")
         expect("another target", run(folder, changed(lambda report: report["machine"].update(dispatch_target="avx2"))), 2, "not in the report")
         expect("no rows", run(folder, REPORT, baseline="none.jsonl"), 2, "no recorded results")
+        record = json.loads((folder / "recorded.jsonl").read_text().splitlines()[0])
+        del record["ratios"]
+        (folder / "spoilt.jsonl").write_text(json.dumps(record))
+        expect("a record without ratios", run(folder, REPORT, baseline="spoilt.jsonl"), 2, "no recorded results")
         (folder / "empty.jsonl").write_text("")
         expect("empty file", run(folder, REPORT, baseline="empty.jsonl"), 2, "no ratio was compared")
         expect("no report", run(folder, []), 2, "no report of moetail bench")

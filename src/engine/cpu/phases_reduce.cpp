@@ -91,13 +91,14 @@ bool reduce_latents(Cluster& cluster, const TailCall& call, Normed& normed) {
 bool publish_reduced(Cluster& cluster, const TailCall& call) {
   if (!cluster.reach(Site::reduced_publish)) return false;
   const auto& view = cluster.view();
-  const int lines = lines_of(view.layout.shape.latent);
+  const auto lines = static_cast<u64>(lines_of(view.layout.shape.latent));
   const auto part = protocol::shared_sum_part(view, view.rank, call.batch, cluster.index(), cluster.count());
   float* sum = sum_buffer(cluster);
   Line* row = reinterpret_cast<Line*>(sum);
   for (u64 at = part.begin; at < part.end;) {
-    const int token = static_cast<int>(at) / lines, begin = static_cast<int>(at) % lines;
-    const int end = static_cast<int>(std::min<u64>(lines, part.end - at + begin));
+    // A batch may have more lines than an int counts; a row has not.
+    const int token = static_cast<int>(at / lines), begin = static_cast<int>(at % lines);
+    const int end = static_cast<int>(std::min(lines, part.end - at + static_cast<u64>(begin)));
     if (!sum_latents(cluster, token, begin, end, sum)) return false;
     const int reduced = (end - begin) * kReducedLines;
     // fp32 NaNs may carry any payload; the sentinel's is one of them.
@@ -126,7 +127,7 @@ bool reduce_shared(Cluster& cluster, const TailCall& call, Normed& normed) {
     if (!is_common && i != view.rank) continue;
     const auto part = protocol::shared_sum_part(view, i, call.batch, 0, 1);
     runs.from[i] = rows + part.begin * kReducedLines;
-    runs.lines[i] = static_cast<int>(part.end - part.begin) * kReducedLines;
+    runs.lines[i] = static_cast<protocol::i64>(part.end - part.begin) * kReducedLines;
   }
   Spot spot{Site::reduced_poll, view.rank};
   if (!protocol::wait_runs(cluster, spot, runs)) return false;
