@@ -108,6 +108,18 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   return trace;
 }
 
+CLI::App* add_tune(CLI::App& app, TuneOptions& options) {
+  CLI::App* tune = app.add_subcommand(
+      "tune", "Measure the modes on this machine and write the mode table that takes the fastest");
+  tune->add_option("--out", options.out_file, "the policy file")->type_name("FILE")->required();
+  tune->add_option("--layers", options.layers, "number of synthetic MoE layers [16]")->type_name("N");
+  add_number_flag(*tune, "--rounds", "measured steps of each mode [12]", 3, 10000, options.rounds);
+  add_shape_flags(*tune, options.shape);
+  add_input_flags(*tune, options.call);
+  add_engine_flags(*tune, options.session);
+  return tune;
+}
+
 CLI::App* add_info(CLI::App& app, InfoOptions& options) {
   CLI::App* info =
       app.add_subcommand("info", "Describe the machine, the engines, the mailboxes and the environment");
@@ -136,6 +148,7 @@ int run_main(int argc, char** argv) {
   MakeCheckpointOptions make_checkpoint;
   PlanOptions plan;
   TraceOptions trace;
+  TuneOptions tune;
   WarmupOptions warmup;
   InfoOptions info;
   run.session.command_line.assign(argv, argv + argc);
@@ -146,6 +159,7 @@ int run_main(int argc, char** argv) {
       {add_make_checkpoint(app, make_checkpoint), [&] { return make_checkpoint_command(make_checkpoint); }},
       {add_plan(app, plan), [&] { return plan_command(plan); }},
       {add_trace(app, trace), [&] { return trace_command(trace); }},
+      {add_tune(app, tune), [&] { return tune_command(tune); }},
       {add_warmup(app, warmup), [&] { return warmup_command(warmup); }},
       {add_info(app, info), [&] { return info_command(info); }},
   };

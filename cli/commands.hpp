@@ -11,6 +11,7 @@ int bench_command(const BenchOptions& options);
 int make_checkpoint_command(const MakeCheckpointOptions& options);
 int plan_command(const PlanOptions& options);
 int trace_command(const TraceOptions& given);
+int tune_command(const TuneOptions& given);
 int warmup_command(const WarmupOptions& given);
 int info_command(const InfoOptions& options);
 

@@ -133,7 +133,7 @@ void add_rank_flag(CLI::App& app, int& ranks) {
   });
 }
 
-void add_call_flags(CLI::App& app, CallOptions& options) {
+void add_input_flags(CLI::App& app, CallOptions& options) {
   add_text(app, "--tp", "T,...", "tensor-parallel sizes: 1, 2, 4, 8, 16 [8]",
            [&options](const std::string& text) {
              options.ranks = parse_number_list("--tp", text, 1, protocol::kMaxRanks);
@@ -143,18 +143,22 @@ void add_call_flags(CLI::App& app, CallOptions& options) {
            [&options](const std::string& text) {
              options.batches = parse_number_list("--batch", text, 1, protocol::kMaxCapacity);
            });
-  add_text(app, "--mode", "MODE,...", "auto, front, front_poll, publish, twoshot [auto: the policy's]",
-           [&options](const std::string& text) {
-             options.modes.clear();
-             for (const std::string_view part : split_at_commas(text))
-               options.modes.push_back(choose("--mode", part, kModes));
-           });
   add_text(app, "--form", "FORM", "routed input: rows, permuted, partial, published [rows]",
            [&options](const std::string& text) { options.form = choose("--form", text, kForms); });
   app.add_flag("--residual", options.residual, "add a residual row to every output row");
   add_text(app, "--weights-dtype", "TYPE", "routing weights: bf16, fp32 [bf16]",
            [&options](const std::string& text) {
              options.weights = choose("--weights-dtype", text, kWeightTypes);
+           });
+}
+
+void add_call_flags(CLI::App& app, CallOptions& options) {
+  add_input_flags(app, options);
+  add_text(app, "--mode", "MODE,...", "auto, front, front_poll, publish, twoshot [auto: the policy's]",
+           [&options](const std::string& text) {
+             options.modes.clear();
+             for (const std::string_view part : split_at_commas(text))
+               options.modes.push_back(choose("--mode", part, kModes));
            });
   app.add_option("--policy", options.policy_file, "JSON file that changes the mode table")->type_name("FILE");
 }
@@ -173,7 +177,7 @@ void add_number_flag(CLI::App& app, const char* flag, const char* help, int smal
            [=, &value](const std::string& text) { value = parse_number(flag, text, smallest, largest); });
 }
 
-void add_session_flags(CLI::App& app, SessionOptions& options) {
+void add_engine_flags(CLI::App& app, SessionOptions& options) {
   add_text(app, "--engine", "ENGINE", "auto, cpu, cuda [auto]",
            [&options](const std::string& text) { options.engine = choose("--engine", text, kEngines); });
   add_text(app, "--world", "WORLD", "virtual (all ranks in this process), replay (CUDA only) [virtual]",
@@ -188,10 +192,14 @@ void add_session_flags(CLI::App& app, SessionOptions& options) {
         options.deadline_seconds = seconds;
       });
   add_seed_flag(app, options.seed);
+  app.add_flag("--quiet", options.quiet, "no progress on stderr");
+}
+
+void add_session_flags(CLI::App& app, SessionOptions& options) {
+  add_engine_flags(app, options);
   app.add_option("--json", options.json_file,
                  "write the results as JSON; - for stdout, in place of the table")
       ->type_name("FILE");
-  app.add_flag("--quiet", options.quiet, "no progress on stderr");
 }
 
 int synthetic_layer_count(const std::string& layers) {

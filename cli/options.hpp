@@ -82,6 +82,16 @@ struct TraceOptions {
   std::string out_file;
 };
 
+struct TuneOptions {
+  ShapeOptions shape;
+  CallOptions
+      call;  ///< batches: 1, 2, 4, 8, 16, 32 where none are given; modes and policy are what is measured
+  SessionOptions session;
+  std::string layers;  ///< number of synthetic layers; empty: 16
+  int rounds = 12;     ///< steps of each way
+  std::string out_file;
+};
+
 struct WarmupOptions {
   ShapeOptions shape;
   CallOptions call;
@@ -116,7 +126,9 @@ void add_rank_flag(CLI::App& app, int& ranks);  ///< --tp with one value
 void add_seed_flag(CLI::App& app, std::uint64_t& seed);
 void add_number_flag(CLI::App& app, const char* flag, const char* help, int smallest, int largest,
                      int& value);
+void add_input_flags(CLI::App& app, CallOptions& options);  ///< all of a call's but --mode and --policy
 void add_call_flags(CLI::App& app, CallOptions& options);
+void add_engine_flags(CLI::App& app, SessionOptions& options);  ///< all of a session's but --json
 void add_session_flags(CLI::App& app, SessionOptions& options);
 
 /// --layers for synthetic weights: how many. Throws Code::invalid_argument.

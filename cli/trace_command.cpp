@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
+#include "base/atomic_file.hpp"
 #include "bench/statistics.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
@@ -115,8 +116,7 @@ int trace_command(const TraceOptions& given) {
   const Configuration& one = setup.configurations.front();
   check_memory(setup, this_machine().available_bytes);
   ReportFile report_file(options.session.json_file);
-  std::ofstream out(given.out_file);
-  if (!out) base::fail(Code::file, "--out = {}: cannot be written", given.out_file);
+  base::AtomicFile out(given.out_file);  // a trace that is there stays until the new one is whole
 
   Progress progress(options.session.quiet);
   const std::vector<LayerWeights> weights =
@@ -144,8 +144,9 @@ int trace_command(const TraceOptions& given) {
     return kCheckFailed;
   }
 
-  out << chrome_trace(spans) << std::flush;
-  if (!out) base::fail(Code::file, "--out = {}: could not be written whole", given.out_file);
+  const std::string text = chrome_trace(spans).dump();
+  out.write_at(0, std::as_bytes(std::span(text)));
+  out.commit();
   const std::vector<Phase> phases = phases_of(spans);
   const int traced_layers = layers * options.steps;
   if (!report_file.is_stdout()) {

@@ -30,6 +30,7 @@ using Shape = protocol::Shape;
 
 enum class Engine : int { automatic = 0, cpu = 1, cuda = 2 };
 
+struct Policy;
 class World;
 class TailBox;
 class TailWeights;
@@ -129,7 +130,8 @@ struct WorldOptions {
   /// A wait longer than this is a fault; 0 means none. The first call of a box has `first_deadline`.
   std::chrono::milliseconds deadline{10'000};
   std::chrono::milliseconds first_deadline{60'000};
-  std::string policy_file;  ///< empty: the built-in table of the engine
+  std::string policy_file;               ///< empty: the built-in table of the engine
+  std::shared_ptr<const Policy> policy;  ///< in place of a file; null: none
   /// CPU engine: where the ranks of this process record the sites they pass. Null: nowhere, which costs nothing.
   std::shared_ptr<Trace> trace;
   /// CUDA engine: the caller's own cudaStream_t, of the first device, as the main stream of the ranks of this process; it must outlive the

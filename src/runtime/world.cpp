@@ -71,8 +71,11 @@ std::shared_ptr<World::Impl> runtime::make_world(const RanksHere& here, const Wo
     base::bad_argument("trace", "set", "null with engine = cuda, whose kernels record no trace");
   if (options.cuda_stream != nullptr && options.engine != Engine::cuda)
     base::bad_argument("cuda_stream", options.cuda_stream, "null, but with engine = cuda");
-  impl->policy = options.policy_file.empty() ? Policy::of(options.engine)
-                                             : Policy::load(options.policy_file, options.engine);
+  if (options.policy != nullptr && !options.policy_file.empty())
+    base::bad_argument("policy_file", options.policy_file, "empty where policy is set");
+  impl->policy = options.policy != nullptr     ? *options.policy
+                 : options.policy_file.empty() ? Policy::of(options.engine)
+                                               : Policy::load(options.policy_file, options.engine);
   impl->group = make_group(here, options);
   impl->num_ranks = here.ranks;
   const bool has_all = here.lone_rank == RanksHere::kAll;
