@@ -14,6 +14,8 @@
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_report.hpp"
+#include "cli/judge.hpp"
+#include "cli/setup.hpp"
 #include "cli/step_driver.hpp"
 #include "cli/table.hpp"
 
@@ -42,6 +44,7 @@ std::vector<Phase> phases_of(const std::vector<Trace::Span>& spans) {
     phase.total_us += phase.us.back();
   }
   std::vector<Phase> phases;
+  phases.reserve(by_name.size());
   for (auto& [name, phase] : by_name) phases.push_back(std::move(phase));
   std::ranges::sort(phases, std::greater(), &Phase::total_us);
   return phases;
@@ -87,6 +90,7 @@ void print_phases(const std::vector<Phase>& phases, int layers) {
   double all_us = 0;
   for (const Phase& phase : phases) all_us += phase.total_us;
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(phases.size());
   for (const Phase& phase : phases)
     rows.push_back({phase.name, fmt::format("{}", phase.us.size()),
                     fmt::format("{:.1f}", bench::median(phase.us)),

@@ -14,6 +14,8 @@
 #include "bench/statistics.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
+#include "cli/judge.hpp"
+#include "cli/setup.hpp"
 #include "cli/step_driver.hpp"
 #include "cli/table.hpp"
 #include "cli/tune.hpp"
@@ -70,6 +72,7 @@ std::optional<ModeTimes> measure(const TuneOptions& options, const Configuration
   const Inputs inputs = Inputs::synthetic(one.input, static_cast<int>(weights.size()), progress);
   const int steps = kUnmeasuredSteps + options.rounds;
   std::vector<std::unique_ptr<WayDriver>> drivers;
+  drivers.reserve(kWays.size());
   for (const Way& way : kWays)
     drivers.push_back(std::make_unique<WayDriver>(way, options, weights, inputs, steps));
   progress.begin(fmt::format("T={} B={}", one.input.shape.ranks, one.input.batch),
@@ -98,6 +101,7 @@ std::vector<Configuration> configurations_of(const TuneOptions& options) {
 
 void print_times(const std::vector<ModeTimes>& times, const Policy& policy) {
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(times.size());
   for (const ModeTimes& one : times) {
     const bool is_front = one.batch <= policy.front_limit(one.ranks);
     rows.push_back({fmt::format("{}", one.ranks), fmt::format("{}", one.batch),
@@ -134,6 +138,7 @@ int tune_command(const TuneOptions& given) {
   const std::vector<LayerWeights> weights =
       synthetic_weights(options.session.seed, layers, shape.hidden, shape.latent, progress);
   std::vector<ModeTimes> times;
+  times.reserve(configurations.size());
   for (const Configuration& one : configurations) {
     const auto measured = measure(options, one, weights, progress);
     if (!measured) return kCheckFailed;
