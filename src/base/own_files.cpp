@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
 
 namespace moetail::base {
@@ -72,20 +73,6 @@ void check_way(const std::filesystem::path& folder, int links) {
   }
 }
 
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
-
 /// Without a slash at the end, after which a link's own status could not be seen.
 std::filesystem::path without_slash(const std::filesystem::path& folder) {
   return folder.has_filename() ? folder : folder.parent_path();
@@ -120,13 +107,13 @@ void make_own_folder(const std::filesystem::path& folder) {
 }
 
 std::optional<std::vector<std::byte>> read_own_file(const std::filesystem::path& file, std::uint64_t most) {
-  const File opened(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (opened.descriptor() < 0) {
+  const Descriptor opened(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (opened.get() < 0) {
     if (errno == ENOENT) return std::nullopt;
     fail_with(file, "cannot be read", errno);
   }
   struct stat status {};
-  if (::fstat(opened.descriptor(), &status) != 0) fail_with(file, "cannot be looked at", errno);
+  if (::fstat(opened.get(), &status) != 0) fail_with(file, "cannot be looked at", errno);
   if (!S_ISREG(status.st_mode)) fail(Code::file, "{}: accepted is a regular file", file.string());
   check_owner(file, status, false);
   check_writers(file, status);
@@ -135,7 +122,7 @@ std::optional<std::vector<std::byte>> read_own_file(const std::filesystem::path&
   std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
   std::size_t got = 0;
   while (got < bytes.size()) {
-    const ssize_t some = ::read(opened.descriptor(), bytes.data() + got, bytes.size() - got);
+    const ssize_t some = ::read(opened.get(), bytes.data() + got, bytes.size() - got);
     if (some < 0 && errno == EINTR) continue;
     if (some < 0) fail_with(file, "cannot be read", errno);
     if (some == 0) fail(Code::file, "{}: became shorter while it was read", file.string());

@@ -5,32 +5,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <limits>
 #include <system_error>
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
 
 namespace moetail::io {
 namespace {
-
-/// Closes a descriptor at the end of a scope; the mapping outlives it.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string error_text(int error) {
   return std::generic_category().message(error);
@@ -49,7 +34,7 @@ const char* kind_of(mode_t mode) {
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
   const std::string name = path.string();
   // Without O_NONBLOCK the open of a pipe that nobody writes would wait for ever.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     base::fail(Code::file, "{}: cannot be opened ({}): accepted is a readable regular file", name,
                error_text(errno));

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "transport/process_id.hpp"
 
@@ -30,20 +31,6 @@ constexpr std::size_t kRandomDigits = 32;
 // Where Linux keeps what shm_open names.
 constexpr const char* kFolder = "/dev/shm";
 constexpr mode_t kMode = S_IRUSR | S_IWUSR;
-
-class OpenFile {
- public:
-  explicit OpenFile(int file) : file_(file) {}
-  ~OpenFile() {
-    if (file_ >= 0) close(file_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int get() const { return file_; }
-
- private:
-  int file_;
-};
 
 std::string random_digits() {
   std::array<unsigned char, kRandomDigits / 2> bytes{};
@@ -175,7 +162,7 @@ int sweep_segments() noexcept {
 
 SharedSegment SharedSegment::create(std::size_t bytes, std::span<const Range> used) {
   SharedSegment segment(make_segment_name(), true);
-  const OpenFile file(
+  const base::Descriptor file(
       shm_open(segment.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kMode));
   if (file.get() < 0) {
     segment.owns_name_ = false;
@@ -198,7 +185,7 @@ SharedSegment SharedSegment::create(std::size_t bytes) {
 SharedSegment SharedSegment::open(const std::string& name, std::size_t bytes) {
   if (!is_segment_name(name))
     base::bad_argument("segment name", name, "moetail-N-N-N-, then 32 hexadecimal digits");
-  const OpenFile file(shm_open(path_of(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0));
+  const base::Descriptor file(shm_open(path_of(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0));
   if (file.get() < 0)
     base::fail(Code::fault, "shared memory {}: cannot be opened: {}", name, std::strerror(errno));
   check_is_ours(file.get(), name, bytes);
