@@ -8,7 +8,7 @@
 namespace moetail::cli {
 namespace {
 
-constexpr std::array<int, 5> kRankCounts = {1, 2, 4, 8, 16};
+constexpr const auto& kRankCounts = Policy::kRankCounts;
 
 double time_of(const Policy& policy, const ModeTimes& times) {
   if (times.batch <= policy.front_limit(times.ranks)) return times.front_us;

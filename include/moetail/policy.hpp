@@ -13,8 +13,11 @@ namespace moetail {
 /// The mode table. Loaded from JSON, e.g. {"policy_version": 1, "front_up_to": {"8": 4, "16": 8},
 /// "share_from": 16}; keys that are absent keep their defaults, unknown keys are an error.
 struct Policy {
+  /// T as the elements of front_up_to stand for it.
+  static constexpr std::array<int, 5> kRankCounts = {1, 2, 4, 8, 16};
+
   int version = 1;  ///< part of the numeric contract: changes when slice counts do
-  /// The largest batch that front mode serves, for T = 1, 2, 4, 8, 16; publish mode serves larger ones.
+  /// The largest batch that front mode serves, for each of kRankCounts; publish mode serves larger ones.
   std::array<int, 5> front_up_to = {8, 8, 8, 4, 8};
   int share_from = 16;  ///< publish mode shares reduced rows from this batch on
 

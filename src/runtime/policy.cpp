@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uintmax_t kMostPolicyBytes = 1 << 20;  // a table has a hundred
 
-constexpr std::array<int, 5> kRankCounts = {1, 2, 4, 8, 16};
+constexpr const auto& kRankCounts = Policy::kRankCounts;
 
 // One H200, K3 at T = 8, replay, multicast put, every launch from expert rows to output row counted, 2026-11-29 (docs/kernels.md, "What was
 // measured"): front is ahead of the publishing kernel and the wave at every batch, and sharing pays from 64 rows on. Other rank counts keep the
