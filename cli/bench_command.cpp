@@ -12,6 +12,7 @@
 #include "bench/statistics.hpp"
 #include "cli/bench_row.hpp"
 #include "cli/commands.hpp"
+#include "cli/contestant.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/format.hpp"
 #include "cli/html_report.hpp"
@@ -20,9 +21,6 @@
 
 namespace moetail::cli {
 namespace {
-
-// Both input sets of every layer, so that nothing is touched for the first time while it is measured.
-constexpr int kWarmUpSteps = 2;
 
 /// The other program's decode steps, in the shape of StepDriver.
 class BaselineDriver : public StepOutput {
@@ -55,35 +53,6 @@ class BaselineDriver : public StepOutput {
   const Inputs& inputs_;
   std::vector<double> layer_us_;
   double step_us_ = 0;
-};
-
-/// Steps of one program with their samples and checks. Judging follows a step's end and is not timed.
-template <typename Driver>
-class Contestant {
- public:
-  Contestant(Driver& driver, Judge judge, Progress& progress)
-      : driver_(driver), judge_(std::move(judge)), progress_(progress) {}
-
-  double step() {
-    driver_.run_step(step_);
-    layer_us_.insert(layer_us_.end(), driver_.layer_us().begin(), driver_.layer_us().end());
-    judge_.check_step(driver_, step_);
-    ++step_;
-    progress_.advance();
-    return driver_.step_us();
-  }
-  bench::Block block() {
-    return [this] { return step(); };
-  }
-  std::vector<double> take_samples() { return std::exchange(layer_us_, {}); }
-  const Checks& checks() const { return judge_.checks(); }
-
- private:
-  Driver& driver_;
-  Judge judge_;
-  Progress& progress_;
-  std::vector<double> layer_us_;
-  int step_ = 0;
 };
 
 // The inputs as the baseline takes them: what was published is a partial to it.
@@ -291,7 +260,7 @@ int bench_command(const BenchOptions& options) {
   if (!report_file.is_stdout()) print_end(rows, options, machine);
   report["verdict"] = passed ? "pass" : "fail";
   report_file.write(report);
-  if (html.is_open()) html << html_report(report) << std::flush;
+  if (html.is_open()) html << html_report(report, rows) << std::flush;
   check_written("--csv", options.csv_file, csv);
   check_written("--html", options.html_file, html);
   return passed ? kAllPassed : kCheckFailed;

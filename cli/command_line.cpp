@@ -112,11 +112,12 @@ CLI::App* add_tune(CLI::App& app, TuneOptions& options) {
   CLI::App* tune = app.add_subcommand(
       "tune", "Measure the modes on this machine and write the mode table that takes the fastest");
   tune->add_option("--out", options.out_file, "the policy file")->type_name("FILE")->required();
-  tune->add_option("--layers", options.layers, "number of synthetic MoE layers [16]")->type_name("N");
+  RunOptions& run = options.run;
+  tune->add_option("--layers", run.layers, "number of synthetic MoE layers [16]")->type_name("N");
   add_number_flag(*tune, "--rounds", "measured steps of each mode [12]", 3, 10000, options.rounds);
-  add_shape_flags(*tune, options.shape);
-  add_input_flags(*tune, options.call);
-  add_engine_flags(*tune, options.session);
+  add_shape_flags(*tune, run.shape);
+  add_input_flags(*tune, run.call);
+  add_engine_flags(*tune, run.session);
   return tune;
 }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <vector>
 
-#include "cli/format.hpp"
 #include "cli/svg_plot.hpp"
 
 namespace moetail::cli {
@@ -20,7 +19,7 @@ constexpr const char* kStyle =
     "body{font-family:sans-serif;margin:2em auto;max-width:72em;color:#222}"
     "table{border-collapse:collapse;font-size:90%}th,td{padding:.25em "
     ".6em;text-align:right;border-bottom:1px "
-    "solid #ddd}th{background:#f4f4f4}td.left,th.left{text-align:left}.fail{color:#b00;font-weight:bold}"
+    "solid #ddd}th{background:#f4f4f4}td.left,th.left{text-align:left}"
     "figure{margin:1.5em 0}code{background:#f4f4f4}";
 
 /// A number of the report; NaN where it has none, which plots leave out and tables show as a dash.
@@ -84,30 +83,20 @@ std::string plots(const json& rows) {
                        "strays.");
 }
 
-std::string cell(double value, int digits) {
-  return std::isfinite(value) ? fmt::format("<td>{:.{}f}</td>", value, digits) : "<td>-</td>";
-}
-
-std::string table(const json& rows) {
-  std::string html = "<table><tr>";
-  for (const char* title : {"mode", "form"}) html += fmt::format("<th class=\"left\">{}</th>", title);
-  for (const char* title : {"T", "B", "median us", "p99 us", "min us", "bytes", "floor us", "% of floor",
-                            "GB/s", "oneDNN us", "ratio", "A/A"})
-    html += fmt::format("<th>{}</th>", title);
-  html += "<th class=\"left\">check</th></tr>\n";
-  for (const json& row : rows) {
-    const bool passed = row.at("verdict") == "pass";
-    html += fmt::format("<tr><td class=\"left\">{}</td><td class=\"left\">{}</td><td>{}</td><td>{}</td>",
-                        html_escaped(text_of(row.at("mode"))), html_escaped(text_of(row.at("form"))),
-                        row.at("tp").get<int>(), row.at("batch").get<int>());
-    html +=
-        cell(number(row["median_us"]), 1) + cell(number(row["p99_us"]), 1) + cell(number(row["min_us"]), 1);
-    html += fmt::format("<td>{}</td>", bytes_text(row.at("bytes").get<std::uint64_t>()));
-    html += cell(number(row["floor_us"]), 1) + cell(number(row["percent_of_floor"]), 1) +
-            cell(number(row["bytes_per_second"]) / 1e9, 1) +
-            cell(number(row["baseline"].value("median_us", json())), 1) + cell(median_of(row["ratio"]), 3) +
-            cell(median_of(row["noise"]), 3);
-    html += passed ? "<td class=\"left\">pass</td></tr>\n" : "<td class=\"left fail\">FAIL</td></tr>\n";
+/// The table of the terminal.
+std::string table(const std::vector<BenchRow>& rows) {
+  const std::vector<Column>& columns = bench_columns();
+  const auto line = [&](const char* tag, auto text) {
+    std::string html = "<tr>";
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      html += fmt::format("<{0}{1}>{2}</{0}>", tag, columns[i].align == Align::left ? " class=\"left\"" : "",
+                          html_escaped(text(i)));
+    return html + "</tr>\n";
+  };
+  std::string html = "<table>" + line("th", [&](std::size_t i) { return columns[i].title; });
+  for (const BenchRow& row : rows) {
+    const std::vector<std::string> cells = bench_cells(row);
+    html += line("td", [&](std::size_t i) { return cells[i]; });
   }
   return html + "</table>\n";
 }
@@ -141,12 +130,11 @@ std::string method(const json& report) {
 
 }  // namespace
 
-std::string html_report(const json& report) {
-  const json& rows = report.at("results");
+std::string html_report(const json& report, const std::vector<BenchRow>& rows) {
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>moetail "
          "bench</title><style>" +
          std::string(kStyle) + "</style></head><body>\n<h1>moetail bench</h1>\n" + method(report) +
-         plots(rows) + table(rows) + "</body></html>\n";
+         plots(report.at("results")) + table(rows) + "</body></html>\n";
 }
 
 }  // namespace moetail::cli

@@ -4,12 +4,15 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
+
+#include "cli/bench_row.hpp"
 
 namespace moetail::cli {
 
-/// A page of the JSON report of `moetail bench`: latency over B with floor and baseline, percent of the floor, ratio to the
-/// baseline with its noise, every row as a table, machine and method. A row that failed its check appears in the table, without a
-/// time.
-std::string html_report(const nlohmann::json& report);
+/// A page of `moetail bench`: of the JSON report latency over B with floor and baseline, percent of the floor, ratio to the baseline
+/// with its noise, machine and method; of its `rows` the table that the terminal has. A row that failed its check appears in the table,
+/// without a time.
+std::string html_report(const nlohmann::json& report, const std::vector<BenchRow>& rows);
 
 }  // namespace moetail::cli

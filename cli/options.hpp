@@ -83,12 +83,8 @@ struct TraceOptions {
 };
 
 struct TuneOptions {
-  ShapeOptions shape;
-  CallOptions
-      call;  ///< batches: 1, 2, 4, 8, 16, 32 where none are given; modes and policy are what is measured
-  SessionOptions session;
-  std::string layers;  ///< number of synthetic layers; empty: 16
-  int rounds = 12;     ///< steps of each way
+  RunOptions run;   ///< synthetic weights and inputs; batches: 1, 2, 4, 8, 16, 32 where none are given
+  int rounds = 12;  ///< measured steps of each way
   std::string out_file;
 };
 

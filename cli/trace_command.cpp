@@ -12,6 +12,7 @@
 #include "base/atomic_file.hpp"
 #include "bench/statistics.hpp"
 #include "cli/commands.hpp"
+#include "cli/contestant.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_report.hpp"
 #include "cli/judge.hpp"
@@ -23,9 +24,6 @@ namespace moetail::cli {
 namespace {
 
 using nlohmann::json;
-
-// Both input sets of every layer, so that nothing is touched for the first time while it is traced.
-constexpr int kWarmUpSteps = 2;
 
 /// What all threads spent in one phase.
 struct Phase {

@@ -13,8 +13,10 @@
 #include "base/atomic_file.hpp"
 #include "bench/statistics.hpp"
 #include "cli/commands.hpp"
+#include "cli/contestant.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/judge.hpp"
+#include "cli/machine.hpp"
 #include "cli/setup.hpp"
 #include "cli/step_driver.hpp"
 #include "cli/table.hpp"
@@ -22,9 +24,6 @@
 
 namespace moetail::cli {
 namespace {
-
-// Both input sets of every layer, so that nothing is touched for the first time while it is measured.
-constexpr int kUnmeasuredSteps = 2;
 
 /// One way to run a call: a mode, and whether publish shares.
 struct Way {
@@ -36,67 +35,55 @@ constexpr std::array<Way, 3> kWays = {{{"front", Mode::front, protocol::kMaxCapa
                                        {"publish", Mode::publish, protocol::kMaxCapacity},
                                        {"sharing", Mode::publish, 1}}};
 
-/// Steps of one way, timed and checked.
-class WayDriver {
- public:
-  WayDriver(const Way& way, const TuneOptions& options, const std::vector<LayerWeights>& weights,
-            const Inputs& inputs, int steps)
-      : driver_(world_of(way, options), weights, inputs, way.mode, way.mode),
-        judge_(weights, inputs, way.mode, steps) {}
+/// A world that runs one way, and its steps.
+struct Runner {
+  Runner(const Way& way, WorldOptions world, const std::vector<LayerWeights>& weights, const Inputs& inputs,
+         int steps, Progress& progress)
+      : driver(with_policy(std::move(world), way), weights, inputs, way.mode, way.mode),
+        contestant(driver, Judge(weights, inputs, way.mode, steps), progress) {}
 
-  void step(int number) {
-    driver_.run_step(number);
-    if (number >= kUnmeasuredSteps) step_us_.push_back(driver_.step_us());
-    judge_.check_step(driver_, number);
-  }
-  double layer_us() const { return bench::median(step_us_) / driver_.num_layers(); }
-  const Checks& checks() const { return judge_.checks(); }
+  StepDriver driver;
+  Contestant<StepDriver> contestant;
+  std::vector<double> step_us;  // of all steps that count
 
  private:
-  static WorldOptions world_of(const Way& way, const TuneOptions& options) {
-    WorldOptions world = options.session.world_options("");
+  static WorldOptions with_policy(WorldOptions world, const Way& way) {
     auto policy = std::make_shared<Policy>(Policy::of(Engine::cpu));
     policy->share_from = way.share_from;
     world.policy = std::move(policy);
     return world;
   }
-
-  StepDriver driver_;
-  Judge judge_;
-  std::vector<double> step_us_;
 };
 
 /// All ways in turn, round by round, each round beginning with another one. Empty where an answer was wrong, which is printed.
 std::optional<ModeTimes> measure(const TuneOptions& options, const Configuration& one,
                                  const std::vector<LayerWeights>& weights, Progress& progress) {
   const Inputs inputs = Inputs::synthetic(one.input, static_cast<int>(weights.size()), progress);
-  const int steps = kUnmeasuredSteps + options.rounds;
-  std::vector<std::unique_ptr<WayDriver>> drivers;
-  drivers.reserve(kWays.size());
+  const int steps = kWarmUpSteps + options.rounds;
+  std::vector<std::unique_ptr<Runner>> runners;
+  runners.reserve(kWays.size());
   for (const Way& way : kWays)
-    drivers.push_back(std::make_unique<WayDriver>(way, options, weights, inputs, steps));
+    runners.push_back(std::make_unique<Runner>(way, options.run.session.world_options(""), weights, inputs,
+                                               steps, progress));
   progress.begin(fmt::format("T={} B={}", one.input.shape.ranks, one.input.batch),
                  static_cast<std::uint64_t>(steps) * kWays.size());
   for (int step = 0; step < steps; ++step)
     for (std::size_t i = 0; i < kWays.size(); ++i) {
-      drivers[(i + static_cast<std::size_t>(step)) % kWays.size()]->step(step);
-      progress.advance();
+      Runner& runner = *runners[(i + static_cast<std::size_t>(step)) % kWays.size()];
+      const double us = runner.contestant.step();
+      if (step >= kWarmUpSteps) runner.step_us.push_back(us);
     }
   progress.end();
   for (std::size_t i = 0; i < kWays.size(); ++i)
-    if (const Checks& checks = drivers[i]->checks(); !checks.passed()) {
+    if (const Checks& checks = runners[i]->contestant.checks(); !checks.passed()) {
       fmt::print("FAIL {}, T={}, B={}: {}\n", kWays[i].name, one.input.shape.ranks, one.input.batch,
                  checks.first_mismatch);
       return std::nullopt;
     }
-  return ModeTimes{one.input.shape.ranks, one.input.batch, drivers[0]->layer_us(), drivers[1]->layer_us(),
-                   drivers[2]->layer_us()};
-}
-
-std::vector<Configuration> configurations_of(const TuneOptions& options) {
-  CallOptions call = options.call;
-  if (!call.batches) call.batches = {1, 2, 4, 8, 16, 32};
-  return make_configurations(options.shape, call, options.session.seed, Engine::cpu);
+  const auto layer_us = [&](std::size_t way) {
+    return bench::median(runners[way]->step_us) / static_cast<double>(weights.size());
+  };
+  return ModeTimes{one.input.shape.ranks, one.input.batch, layer_us(0), layer_us(1), layer_us(2)};
 }
 
 void print_times(const std::vector<ModeTimes>& times, const Policy& policy) {
@@ -120,26 +107,25 @@ void print_times(const std::vector<ModeTimes>& times, const Policy& policy) {
 
 int tune_command(const TuneOptions& given) {
   TuneOptions options = given;
-  if (options.session.engine == Engine::cuda)
+  RunOptions& run = options.run;
+  if (run.session.engine == Engine::cuda)
     base::bad_argument("--engine", "cuda",
                        "cpu: the CUDA engine's table is measured by its program of GPU tests");
-  if (options.call.form == Form::published)
+  if (run.call.form == Form::published)
     base::bad_argument("--form", "published", "rows, permuted or partial, which all of the modes take");
-  options.session.engine = Engine::cpu;
-  options.session.check_supported();
-  const std::vector<Configuration> configurations = configurations_of(options);
+  run.session.engine = Engine::cpu;
+  run.session.check_supported();
+  if (!run.call.batches) run.call.batches = {1, 2, 4, 8, 16, 32};
+  const RunSetup setup = make_setup(run);
+  check_memory(setup, this_machine().available_bytes);
   base::AtomicFile out(options.out_file);  // a table that is there stays until the new one is measured
 
-  Progress progress(options.session.quiet);
-  const Shape& shape = configurations.front().input.shape;
-  const int num_layers = synthetic_layer_count(options.layers);
-  std::vector<int> layers(static_cast<std::size_t>(num_layers));
-  for (int i = 0; i < num_layers; ++i) layers[static_cast<std::size_t>(i)] = i + 1;
+  Progress progress(run.session.quiet);
   const std::vector<LayerWeights> weights =
-      synthetic_weights(options.session.seed, layers, shape.hidden, shape.latent, progress);
+      synthetic_weights(run.session.seed, setup.layers, setup.hidden, setup.latent, progress);
   std::vector<ModeTimes> times;
-  times.reserve(configurations.size());
-  for (const Configuration& one : configurations) {
+  times.reserve(setup.configurations.size());
+  for (const Configuration& one : setup.configurations) {
     const auto measured = measure(options, one, weights, progress);
     if (!measured) return kCheckFailed;
     times.push_back(*measured);

@@ -165,7 +165,7 @@ TEST(BenchReport, ARowWhoseCheckFailedShowsNoTime) {
   EXPECT_THAT(line_of(row), HasSubstr("FAIL"));
   EXPECT_FALSE(row.passed());
   EXPECT_THAT(cli::bench_notes(row), HasSubstr("FAIL"));
-  const std::string page = cli::html_report(report_of(row));
+  const std::string page = cli::html_report(report_of(row), {row});
   for (const char* time : {"777", "888", "1554", "3108"}) EXPECT_THAT(page, Not(HasSubstr(time)));
   EXPECT_THAT(page, AllOf(HasSubstr("FAIL"), HasSubstr("nothing was measured")));
 }
@@ -173,7 +173,7 @@ TEST(BenchReport, ARowWhoseCheckFailedShowsNoTime) {
 TEST(BenchReport, ThePageShowsARowThatPassedAndEscapesNames) {
   cli::BenchRow row = row_of(true, true);
   row.other.description = "<script>alert(\"1\")</script> & more";
-  const std::string page = cli::html_report(report_of(row));
+  const std::string page = cli::html_report(report_of(row), {row});
   EXPECT_THAT(
       page, AllOf(HasSubstr("<td>777.0</td>"), HasSubstr("<td>0.500</td>"), HasSubstr("ours over oneDNN, ")));
   EXPECT_THAT(page, AllOf(HasSubstr("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; more"),
