@@ -197,7 +197,8 @@ void ProcessSteps::run_step(int step) {
 void ProcessSteps::collect(std::chrono::milliseconds limit, const ProcessSession* session) {
   std::string dead;
   const Shared::Failure* failure = nullptr;
-  std::optional<Clock::time_point> end;  // of the wait for those that have not heard of it yet
+  std::optional<Clock::time_point>
+      end;  // of the wait for those that owe an answer where others have given theirs
   const auto is_waiting = [](const Child& child) { return child.answers_due; };
   while (std::any_of(children_.begin(), children_.end(), is_waiting)) {
     std::vector<pollfd> channels;
@@ -214,7 +215,12 @@ void ProcessSteps::collect(std::chrono::milliseconds limit, const ProcessSession
       const ssize_t got = recv(child.channel, &answer, 1, MSG_DONTWAIT);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       child.answers_due = false;
-      if (got == 1 && answer == kDone) continue;
+      if (got == 1 && answer == kDone) {
+        // A rank that has stopped after its last word is missed by no rank's wait, only by this one.
+        if (!end && limit.count() > 0) end = Clock::now() + limit + kGrace;
+        continue;
+      }
+      if (failure == nullptr && dead.empty()) end = Clock::now() + limit + kGrace;
       if (got == 1) {
         const Shared::Failure& theirs = shared_->failures[child.rank];
         if (failure == nullptr || (theirs.first_hand && !failure->first_hand)) failure = &theirs;
@@ -223,13 +229,12 @@ void ProcessSteps::collect(std::chrono::milliseconds limit, const ProcessSession
         if (dead.empty()) dead = text;
         if (session != nullptr) session->cancel(text);
       }
-      if (!end) end = Clock::now() + limit + kGrace;
     }
   }
-  if (failure == nullptr && dead.empty()) return;
   for (const Child& child : children_)
     if (child.answers_due && dead.empty())
       dead = fmt::format("rank {} (process {}) did not answer", child.rank, child.pid);
+  if (failure == nullptr && dead.empty()) return;
   end_all(true);
   const std::string said = failure == nullptr ? "" : failure->text;
   if (dead.empty()) throw Error(static_cast<Code>(failure->code), said);

@@ -44,7 +44,8 @@ class ProcessSteps : public StepRunner {
   [[noreturn]] void serve(int rank, int channel, pid_t parent, const std::string& token);
   void serve_steps(int rank, int channel, const std::string& token);
   void start(int rank, const ProcessSession& session);
-  /// Waits for one answer of every child. `limit`: how long a rank may wait for another, 0 for ever.
+  /// Waits for one answer of every child. `limit`: how long a rank may wait for another, 0 for ever; who has not answered that long
+  /// and a second after the first that did, or after the first failure, is the one that did not answer.
   void collect(std::chrono::milliseconds limit, const ProcessSession* session);
   std::string end_of(Child& child);
   void end_all(bool at_once) noexcept;

@@ -3,10 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -96,10 +100,12 @@ class LongRun {
     EXPECT_EQ(posix_spawn(&pid_, MOETAIL_CLI, &actions, nullptr, arguments.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     unsetenv("MOETAIL_CEILINGS");
-    // Under way once all ranks have run for a while: set-up takes milliseconds.
+    // Under way once steps follow each other, for each of which it sleeps at least once.
     for (int i = 0; i < 500 && children().size() < 4; ++i) std::this_thread::sleep_for(10ms);
     ranks_ = children();
-    std::this_thread::sleep_for(500ms);
+    const int begun = num_sleeps();
+    for (int i = 0; i < 1000 && num_sleeps() < begun + 100; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_GE(num_sleeps(), begun + 100) << this->err();
   }
   ~LongRun() {
     if (!ended_) {
@@ -154,6 +160,13 @@ class LongRun {
     std::getline(file, text);
     const std::size_t bracket = text.rfind(')');
     return bracket != std::string::npos && text.size() > bracket + 2 && text[bracket + 2] != 'Z';
+  }
+  int num_sleeps() const {
+    std::ifstream file(fmt::format("/proc/{}/status", pid_));
+    const std::string title = "voluntary_ctxt_switches:";
+    for (std::string line; std::getline(file, line);)
+      if (line.starts_with(title)) return std::stoi(line.substr(title.size()));
+    return 0;
   }
   std::string err_path() const { return (scratch_ / "err").string(); }
   std::string json_path() const { return (scratch_ / "json").string(); }
@@ -216,6 +229,64 @@ TEST(CliProcesses, AStoppedRankIsNamed) {
   EXPECT_EQ(run.names_left(), 0);
   testing::record_fault("SIGSTOP of a rank of moetail run --processes", testing::kProcesses, 1,
                         "exit 3, rank named; no process and no segment left");
+}
+
+/// A process that is held at the entry of its next send, and let go by the destructor.
+class HeldBeforeSend {
+ public:
+  explicit HeldBeforeSend(pid_t pid) : pid_(pid) {
+    if (ptrace(PTRACE_SEIZE, pid_, nullptr, PTRACE_O_TRACESYSGOOD) != 0) return;
+    traced_ = true;
+    ptrace(PTRACE_INTERRUPT, pid_, nullptr, nullptr);
+    for (int stops = 0; stops < 100'000 && !holds_; ++stops) {
+      int status = 0;
+      if (waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status)) return;
+      __ptrace_syscall_info info{};
+      const bool at_call = WSTOPSIG(status) == (SIGTRAP | 0x80) &&
+                           ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) > 0;
+      holds_ = at_call && info.op == PTRACE_SYSCALL_INFO_ENTRY && info.entry.nr == SYS_sendto;
+      if (!holds_) ptrace(PTRACE_SYSCALL, pid_, nullptr, nullptr);
+    }
+  }
+  ~HeldBeforeSend() {
+    if (traced_) ptrace(PTRACE_DETACH, pid_, nullptr, nullptr);
+  }
+  HeldBeforeSend(const HeldBeforeSend&) = delete;
+  HeldBeforeSend& operator=(const HeldBeforeSend&) = delete;
+
+  bool is_refused() const { return !traced_; }
+  bool holds() const { return holds_; }
+  /// Whether it was killed within the time. Its parent learns of it only once this has asked.
+  bool is_killed_within(std::chrono::milliseconds time) {
+    for (const auto end = Clock::now() + time; Clock::now() < end; std::this_thread::sleep_for(10ms)) {
+      int status = 0;
+      if (waitpid(pid_, &status, __WALL | WNOHANG) != pid_) continue;
+      traced_ = false;
+      return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    }
+    return false;
+  }
+
+ private:
+  const pid_t pid_;
+  bool traced_ = false, holds_ = false;
+};
+
+TEST(CliProcesses, ARankThatStopsAfterItsLastWordIsNamed) {
+  // The others have all they need of it then: their steps end well.
+  LongRun run("0.4");
+  ASSERT_EQ(run.ranks().size(), 4u) << run.err();
+  HeldBeforeSend held(run.ranks()[3]);
+  if (held.is_refused()) GTEST_SKIP() << "this process may not trace its children: " << std::strerror(errno);
+  ASSERT_TRUE(held.holds()) << run.err();
+  ASSERT_TRUE(held.is_killed_within(400ms + 1s + 3s));
+  EXPECT_EQ(run.wait(), 3);
+  EXPECT_THAT(run.err(), HasSubstr(fmt::format("rank 3 (process {}) did not answer", run.ranks()[3])));
+  EXPECT_THAT(run.err(), Not(HasSubstr("deadline")));
+  EXPECT_TRUE(run.are_ranks_gone());
+  EXPECT_EQ(run.names_left(), 0);
+  testing::record_fault("a rank of moetail run --processes that stops between its last word and its answer",
+                        testing::kProcesses, 1, "exit 3, rank named; no process and no segment left");
 }
 
 TEST(CliProcesses, TheRanksEndWithTheirParent) {
