@@ -2,7 +2,7 @@
 // bf16 pairs in 32-bit words and lines, as the numeric contract rounds them.
 #pragma once
 
-#include "device/annotate.hpp"
+#include "device/convert.hpp"
 
 namespace moetail::device {
 
@@ -11,13 +11,6 @@ MOETAIL_DEVICE float low_float(u32 pair) {
 }
 MOETAIL_DEVICE float high_float(u32 pair) {
   return __uint_as_float(pair & 0xFFFF0000u);
-}
-
-// cvt.rn.bf16x2.f32, sm_80. To nearest even, every NaN becomes 0x7FFF: the contract's rounding, and never the sentinel word.
-MOETAIL_DEVICE u32 pack_bf16(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
 }
 
 /// Eight fp32 columns of a line.
