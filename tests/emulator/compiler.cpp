@@ -135,6 +135,10 @@ EXPORT int nvrtcDestroyProgram(Program** program) {
 EXPORT int nvrtcCompileProgram(Program* program, int num_options, const char* const* options) {
   const TempFolder folder;
   const fs::path root = folder.path();
+  if (root.empty()) {
+    program->log = "no temporary folder";
+    return kCompilation;
+  }
   for (const auto& [name, text] : program->headers) write_text(root / "include" / name, text);
   const std::vector<std::string> entries = entries_of(*program);
   std::string source = program->source + "\nunsigned char shared[16];\n";

@@ -11,6 +11,7 @@
 
 #include "tests/emulator/image.hpp"
 #include "tests/emulator/streams.hpp"
+#include "tests/h200_attributes.hpp"
 
 using namespace moetail::cuda::abi;
 using namespace moetail::emulator;
@@ -26,28 +27,6 @@ namespace {
 
 thread_local std::vector<Context> contexts;
 char primary;  // its address is the primary context
-
-int attribute_of(DeviceAttribute which) {
-  switch (which) {
-    case DeviceAttribute::compute_capability_major: return 9;
-    case DeviceAttribute::compute_capability_minor: return 0;
-    case DeviceAttribute::cluster_launch:
-    case DeviceAttribute::can_map_host_memory:
-    case DeviceAttribute::cooperative_launch: return 1;
-    case DeviceAttribute::compute_mode:
-    case DeviceAttribute::multicast_supported: return 0;
-    case DeviceAttribute::multiprocessor_count: return 132;
-    case DeviceAttribute::warp_size: return 32;
-    case DeviceAttribute::max_threads_per_block: return 1024;
-    case DeviceAttribute::max_threads_per_multiprocessor: return 2048;
-    case DeviceAttribute::max_registers_per_multiprocessor: return 65536;
-    case DeviceAttribute::l2_cache_bytes: return 60 << 20;
-    case DeviceAttribute::max_shared_bytes_per_block_optin: return 227 << 10;
-    case DeviceAttribute::max_shared_bytes_per_multiprocessor: return 228 << 10;
-    case DeviceAttribute::reserved_shared_bytes_per_block: return 1 << 10;
-  }
-  return 0;
-}
 
 /// Blocks of one SM, by threads and shared memory.
 unsigned blocks_of_sm(unsigned threads, std::size_t dynamic_bytes) {
@@ -93,7 +72,7 @@ EXPORT Result cuDeviceGetUuid_v2(Uuid* uuid, Device) {
   return Result::success;
 }
 EXPORT Result cuDeviceGetAttribute(int* value, DeviceAttribute which, Device) {
-  *value = attribute_of(which);
+  *value = moetail::testing::h200_attribute(which);
   return Result::success;
 }
 EXPORT Result cuDeviceTotalMem_v2(std::size_t* bytes, Device) {
@@ -165,10 +144,12 @@ EXPORT Result cuModuleGetFunction(Function* function, Module module, const char*
   return Result::success;
 }
 EXPORT Result cuFuncGetAttribute(int* value, FunctionAttribute which, Function) {
-  *value = which == FunctionAttribute::max_threads_per_block ? 1024
-           : which == FunctionAttribute::binary_version      ? 90
-                                                             : 0;
-  if (which == FunctionAttribute::num_registers) *value = 64;
+  switch (which) {
+    case FunctionAttribute::max_threads_per_block: *value = 1024; break;
+    case FunctionAttribute::num_registers: *value = 64; break;
+    case FunctionAttribute::binary_version: *value = 90; break;
+    default: *value = 0;
+  }
   return Result::success;
 }
 EXPORT Result cuFuncSetAttribute(Function, FunctionAttribute, int) {

@@ -122,15 +122,11 @@ EXPORT Result cuStreamIsCapturing(Stream stream, CaptureStatus* status) {
   });
 }
 EXPORT Result cuStreamBeginCapture_v2(Stream stream, CaptureMode) {
-  return done([&] {
-    stream->capture = new CUgraph_st;
-    stream->begins_capture = true;
-  });
+  return done([&] { stream->capture = new CUgraph_st; });
 }
 EXPORT Result cuStreamEndCapture(Stream stream, Graph* graph) {
   return done([&] {
     *graph = stream->capture;
-    stream->begins_capture = false;
     for (CUstream_st* other : machine().streams)
       if (other->capture == *graph) other->capture = nullptr;
   });

@@ -112,7 +112,6 @@ void Loop::leave_fiber() {
 }
 
 void Loop::start(Grid& grid) {
-  std::vector<Fiber*> fibers;
   for (Fiber& fiber : grid.fibers_) {
     if (free_stacks_.empty()) {
       free_stacks_.push_back(stacks_.size());
@@ -120,7 +119,6 @@ void Loop::start(Grid& grid) {
     }
     fiber.stack = free_stacks_.back();
     free_stacks_.pop_back();
-    fibers.push_back(&fiber);
   }
   // Blocks begin in any order, their threads about together.
   const std::size_t threads = grid.shape_.threads;
@@ -128,7 +126,7 @@ void Loop::start(Grid& grid) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), random_);
   for (const std::size_t block : order)
-    for (std::size_t t = 0; t < threads; ++t) ready_.push_back(fibers[block * threads + t]);
+    for (std::size_t t = 0; t < threads; ++t) ready_.push_back(&grid.fibers_[block * threads + t]);
 }
 
 void Loop::complete_predecessor_of(Grid& grid) {
@@ -216,7 +214,7 @@ void Loop::land(const Landing& landing) {
   auto& barrier = *static_cast<Barrier*>(landing.barrier);
   barrier.missing_bytes -= static_cast<std::int32_t>(landing.bytes);
   end_phase_if_complete(barrier);
-  --landing.grid->in_flight;
+  --landing.grid->in_flight_;
 }
 
 // --- what kernels call -------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ struct Api {
   static void add_landing(unsigned to, const void* from, const Deposit& words, unsigned bytes,
                           unsigned barrier) {
     Loop& all = loop();
-    ++me().grid->in_flight;
+    ++me().grid->in_flight_;
     all.landings_.push({all.now_ + random()() % kLandingSteps, me().grid, &block_of(to), shared_at(to, bytes),
                         from, words, bytes, &barrier_at(barrier)});
   }

@@ -76,10 +76,8 @@ class Grid {
 
   const std::string& name() const { return name_; }
   /// Every thread has exited and every byte under way has arrived.
-  bool has_ended() const { return live_blocks_ == 0 && in_flight == 0; }
+  bool has_ended() const { return live_blocks_ == 0 && in_flight_ == 0; }
   bool lets_successor_start() const { return untriggered_ == 0; }
-
-  std::size_t in_flight = 0;  ///< copies that have not landed
 
  private:
   friend class Loop;
@@ -93,6 +91,7 @@ class Grid {
   std::deque<Block> blocks_;
   std::deque<Fiber> fibers_;
   unsigned live_blocks_ = 0, untriggered_ = 0;
+  std::size_t in_flight_ = 0;  ///< copies that have not landed
   bool predecessor_is_complete_ = false;
   std::vector<Fiber*> wait_for_predecessor_;
 };

@@ -65,7 +65,7 @@ bool Machine::advance(CUstream_st& stream) {
   const Operation* previous = nullptr;
   for (const auto& operation : stream.queue) {
     if (!operation->started && may_start(*operation, previous)) {
-      start(*operation, previous == nullptr);
+      start(*operation);
       any = true;
     }
     if (operation->grid && previous == nullptr) the_loop.complete_predecessor_of(*operation->grid);
@@ -89,13 +89,12 @@ bool Machine::may_start(const Operation& operation, const Operation* previous) {
          previous->grid->lets_successor_start();
 }
 
-void Machine::start(Operation& operation, bool is_first) {
+void Machine::start(Operation& operation) {
   operation.started = true;
   if (operation.kernel) {
     const Kernel& kernel = *operation.kernel;
     operation.grid = std::make_unique<Grid>(*kernel.function->entry, kernel.function->name, kernel.shape,
                                             kernel.parameters);
-    if (is_first) the_loop.complete_predecessor_of(*operation.grid);
     the_loop.start(*operation.grid);
     return;
   }

@@ -68,7 +68,6 @@ struct CUgraphExec_st {
 struct CUstream_st {
   std::deque<std::unique_ptr<moetail::emulator::Operation>> queue;
   CUgraph_st* capture = nullptr;
-  bool begins_capture = false;
   bool destroyed = false;
 };
 struct CUevent_st {
@@ -116,7 +115,7 @@ class Machine {
   bool advance();
   bool advance(CUstream_st& stream);
   static bool may_start(const Operation& operation, const Operation* previous);
-  void start(Operation& operation, bool is_first);
+  void start(Operation& operation);
 
   std::thread thread_;
 };

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "tests/h200_attributes.hpp"
+
 namespace moetail::cuda::abi {
 namespace {
 
@@ -58,19 +60,8 @@ int attribute_of(DeviceAttribute which) {
     case DeviceAttribute::cluster_launch: return device.has_clusters ? 1 : 0;
     case DeviceAttribute::can_map_host_memory: return device.maps_host_memory ? 1 : 0;
     case DeviceAttribute::compute_mode: return device.compute_mode;
-    case DeviceAttribute::multiprocessor_count: return 132;
-    case DeviceAttribute::warp_size: return 32;
-    case DeviceAttribute::max_threads_per_block: return 1024;
-    case DeviceAttribute::max_threads_per_multiprocessor: return 2048;
-    case DeviceAttribute::max_registers_per_multiprocessor: return 65536;
-    case DeviceAttribute::l2_cache_bytes: return 60 << 20;
-    case DeviceAttribute::max_shared_bytes_per_block_optin: return 227 << 10;
-    case DeviceAttribute::max_shared_bytes_per_multiprocessor: return 228 << 10;
-    case DeviceAttribute::reserved_shared_bytes_per_block: return 1 << 10;
-    case DeviceAttribute::cooperative_launch: return 1;
-    case DeviceAttribute::multicast_supported: return 0;
+    default: return testing::h200_attribute(which);
   }
-  return 0;
 }
 
 }  // namespace
