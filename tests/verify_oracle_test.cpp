@@ -260,6 +260,31 @@ TEST(Oracle, NanAndInfinityGoWhereTheContractSendsThem) {
   EXPECT_TRUE(fails_with(3 * 32 + 1, kInf));  // Inf for a number
 }
 
+// 2^127 + 2^127 - 2^127 leaves fp32's range or not, as the additions are ordered; 2^127 alone never does. The squares overflow, so the scale
+// is 0, and the output the shared sum where the dot is a number and NaN where it is not.
+TEST(Oracle, AnOverflowThatTheOrderOfTheDotDecidesMayBeOrNot) {
+  Bench bench = partial_bench(8, 8, 1, 1);
+  auto& partial = bench.inputs.arrays[0].partial;
+  std::fill(partial.begin(), partial.end(), u16{0});
+  partial[0] = partial[1] = bf16_from_f32(0x1p127f);
+  partial[2] = bf16_from_f32(-0x1p127f);
+  std::fill(bench.layer.gamma.begin(), bench.layer.gamma.end(), kOne);
+  std::fill(bench.layer.w_up.begin(), bench.layer.w_up.end(), u16{0});
+  for (int c = 0; c < 3; ++c) bench.layer.w_up[c] = kOne;
+  bench.layer.w_up[8] = kOne;
+  const Expectation expectation = expect(bench.problem());
+  std::vector<u16> out(bench.inputs.arrays[0].shared.begin(), bench.inputs.arrays[0].shared.begin() + 8);
+  EXPECT_TRUE(check_rows(expectation, out).passes()) << check_rows(expectation, out).text();
+  const u16 number = out[0];
+  out[0] = 0x7FFF;
+  EXPECT_TRUE(check_rows(expectation, out).passes()) << check_rows(expectation, out).text();
+  out[0] = kOne ^ number;
+  EXPECT_FALSE(check_rows(expectation, out).passes()) << "another number is wrong";
+  out[0] = number;
+  out[1] = 0x7FFF;
+  EXPECT_FALSE(check_rows(expectation, out).passes()) << "no order makes this one overflow";
+}
+
 TEST(Oracle, AwkwardValuesArePassedByAnHonestImplementation) {
   int finite_rows = 0, other_rows = 0;
   for (int seed = 0; seed < 240; ++seed) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -235,6 +236,15 @@ class Oracle {
     return finite;
   }
 
+  /// Whether some order of additions takes the dot product of row b and column j out of fp32's range. Not where an operand has no range:
+  /// then every order does.
+  bool may_overflow(std::size_t b, std::size_t j) const {
+    double reach = 0;
+    for (std::size_t c = 0; c < latent_; ++c)
+      reach += std::abs(static_cast<double>(f32_from_bf16(rows_[j][c])) * tokens_[b].operand[c]);
+    return std::isfinite(reach) && reach >= static_cast<double>(std::numeric_limits<float>::max());
+  }
+
   /// Rows `tokens` once more, in fp32 range: whole where the latent left it, else the elements that are not
   /// finite.
   void evaluate_plainly(const std::vector<std::size_t>& tokens) {
@@ -250,6 +260,10 @@ class Oracle {
         const float plain = result_.has_residual ? sum + static_cast<float>(residual(b, j)) : sum;
         double& out = result_.out[b * width() + j];
         if (!tokens_[b].plain && std::isfinite(plain) && std::isfinite(out)) continue;
+        if (may_overflow(b, j)) {
+          result_.order_decides.resize(result_.out.size());
+          result_.order_decides[b * width() + j] = true;
+        }
         out = static_cast<double>(plain);
         result_.without_residual[b * width() + j] = static_cast<double>(sum);
       }

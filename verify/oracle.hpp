@@ -41,6 +41,9 @@ struct Expectation {
   std::vector<double> out;               ///< [B, |J|]
   std::vector<double> without_residual;  ///< [B, |J|]: W n + s
   std::vector<RowFacts> rows;            ///< [B]
+  /// [B, |J|], or empty where it is true of none: the addends of the dot product are so large that it leaves fp32's range in one order of
+  /// its additions and not in another. The order is the engine's own, so any class is right there.
+  std::vector<bool> order_decides;
 };
 
 /// The oracle. `columns`: the hidden columns to compute (0 to H-1, any order), none for all. `threads`: 0 for
