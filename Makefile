@@ -14,6 +14,9 @@ compile = cmake --build --preset $(1) --parallel $(JOBS) $(2)
 # on a bare machine installs and compiles only what it runs.
 tests_if_new = $(if $(wildcard $(build_dir)/CMakeCache.txt),,-D MOETAIL_TESTS=OFF)
 
+# The commit of what is built, in a shell's words.
+describe := git describe --always --dirty --exclude='*' 2>/dev/null || echo unknown
+
 .DEFAULT_GOAL := build
 .PHONY: help build run test bench lint format asan tsan fuzz soak reliability proof gpu-build gpu-test gpu-rows gpu-sanitize gpu-bench clean
 
@@ -68,7 +71,7 @@ soak: ## 10^6 calls with random stalls, every output bit compared; $(ARGS) such 
 	@tools/setup.sh test
 	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
 	@$(call compile,cpu,--target moetail_soak)
-	@mkdir -p build/reliability && $(build_dir)/bin/moetail_soak --commit "$$(git describe --always --dirty --exclude='*' 2>/dev/null || echo unknown)" \
+	@mkdir -p build/reliability && $(build_dir)/bin/moetail_soak --commit "$$($(describe))" \
 	  $(ARGS) >build/reliability/soak.json; status=$$?; cat build/reliability/soak.json; exit $$status
 
 reliability: ## the tests of faults and hostile input at length; writes the table of docs/reliability.md (after make soak and make fuzz)
@@ -91,7 +94,8 @@ gpu-build: ## the GPU tests and the tool, with the libraries they need, in $(car
 	@tools/setup.sh test
 	@$(call configure,cpu,-D MOETAIL_TESTS=ON)
 	@$(call compile,cpu,--target gpu_test moetail_cli)
-	@mkdir -p $(carry) && strip -o $(gpu_program) $(build_dir)/bin/gpu_test && strip -o $(carry)/moetail $(moetail)
+	@mkdir -p $(carry) && { $(describe); } >$(carry)/commit
+	@strip -o $(gpu_program) $(build_dir)/bin/gpu_test && strip -o $(carry)/moetail $(moetail)
 	@ldd $(gpu_program) $(carry)/moetail | awk '/libfmt|libhwy/ {print $$3}' | sort -u | xargs -I{} cp -L {} $(carry)/
 
 gpu-test: ## everything on the GPU: its test program, then the tool's rows; ARGS=NAME picks cases of the program

@@ -8,6 +8,7 @@
 
 #include "tests/harness.hpp"
 #include "tests/record.hpp"
+#include "tests/value_classes.hpp"
 #include "tests/variants.hpp"
 #include "verify/emulate.hpp"
 
@@ -19,29 +20,12 @@ constexpr int kBatch = 8;
 constexpr const char* kRight =
     "ended; equal bits on all ranks; NaN and Inf where plain fp32 evaluation has them";
 
-enum class Class { number, nan, plus_inf, minus_inf };
-Class class_of(Bf16 value) {
-  if ((value & 0x7F80) != 0x7F80) return Class::number;
-  if ((value & 0x007F) != 0) return Class::nan;
-  return (value & 0x8000) != 0 ? Class::minus_inf : Class::plus_inf;
-}
-
-/// The first element whose class is another one, or "".
-std::string other_class(const std::vector<Bf16>& expected, const std::vector<Bf16>& seen) {
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    if (class_of(expected[i]) != class_of(seen[i]))
-      return fmt::format("element {}: {:#06x}, plain evaluation has {:#06x}", i, seen[i], expected[i]);
-  return "";
-}
-
 /// The patterns of a run where each costs a token or a call: all, or those near a sentinel or at the ends of a class and each 61st.
 std::vector<Bf16> patterns() {
   std::vector<Bf16> some;
   for (std::uint32_t pattern = 0; pattern < kPatterns; ++pattern) {
-    const std::uint32_t magnitude = pattern & 0x7FFF;
-    const bool at_an_end = magnitude <= 1 || (magnitude >= 0x007F && magnitude <= 0x0081) ||
-                           (magnitude >= 0x7F7E && magnitude <= 0x7F82) || magnitude >= 0x7FFE;
-    if (is_thorough() || at_an_end || pattern % 61 == 0) some.push_back(static_cast<Bf16>(pattern));
+    const auto value = static_cast<Bf16>(pattern);
+    if (is_thorough() || is_at_an_end(value) || pattern % 61 == 0) some.push_back(value);
   }
   return some;
 }

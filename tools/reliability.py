@@ -130,12 +130,18 @@ def fuzz_rows(path, problems):
 
 
 def gpu_rows(path, problems):
-    """Rows of the GPU program's log: `pass NAME (...)`. Its last run's commit stands in a line `commit: ...`, its date is the file's."""
+    """Rows of the GPU program's log: `pass NAME (...)`, before it `tried N: ...` where a case counts. Its commit stands in a line `commit: ...`,
+    its date is the file's."""
     text = path.read_text(encoding="utf-8", errors="replace") if path is not None and path.exists() else None
     if text is not None:
         results = {name: word for word, name in re.findall(r"^(pass|FAIL) (\S+)", text, re.MULTILINE)}
         if not results:
             problems.add(f"{path.name}: no case of the GPU program in it")
+    tried, counted = {}, 0
+    for number, name in re.findall(r"^  tried (\d+): |^pass (\S+)", text or "", re.MULTILINE):
+        if name:
+            tried[name] = counted or 1
+        counted = 0 if name else counted + int(number)
     commit = re.findall(r"^commit: (\S+)", text or "", re.MULTILINE)
     date = datetime.date.fromtimestamp(path.stat().st_mtime).isoformat() if text is not None else "-"
     rows = []
@@ -148,7 +154,7 @@ def gpu_rows(path, problems):
             missing = [case for case in cases if case not in results]
             problems.extend(f"{path.name}: {case}: {results.get(case, 'not in the log')}" for case in cases if results.get(case) == "FAIL")
             outcome = f"not run: {', '.join(missing)} not in the log" if missing else f"passed: {', '.join(cases)}"
-            rows.append((fault, "cuda loopback", 0 if missing else len(cases), outcome, date, commit[-1] if commit else "not in the log"))
+            rows.append((fault, "cuda loopback", 0 if missing else sum(tried.get(case, 0) for case in cases), outcome, date, commit[-1] if commit else "not in the log"))
     return rows
 
 

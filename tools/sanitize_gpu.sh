@@ -25,9 +25,9 @@ fi
 # run TOOL LOG CASE...: the program under a tool; the exit status is found_status where it found something.
 found_status=9
 run() {
-  tool=$1 log=$2
+  run_tool=$1 run_log=$2
   shift 2
-  timeout --signal=KILL 240 "$sanitizer" --tool "$tool" --error-exitcode $found_status "$folder/gpu_test" "$@" >"$log" 2>&1
+  timeout --signal=KILL 240 "$sanitizer" --tool "$run_tool" --error-exitcode $found_status "$folder/gpu_test" "$@" >"$run_log" 2>&1
 }
 passed=0 failed=0
 count() { # NAME STATUS EXPECTED LOG

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU program: runs its cases, or those whose name holds one of the arguments. Ends with "N passed, N failed, N skipped".
+// The GPU program: runs its cases, or those whose name is one of the arguments or, where none has that name, holds it. Ends with
+// "N passed, N failed, N skipped".
 //   list                  the names of the cases
 //   bench, only           timings (bench.cpp) after the cases, or alone; front unless publish, share, twoshot or fshare; take, cold; B8: one batch
 //   deadline=SECONDS      of every wait, for tools that slow each access down
+//   few                   of cases with many thousand calls a hundredth, where a call takes long
 //   -DNAME=VALUE          for every kernel of the timings
 //   -lineinfo             lines of the sources in the kernels, for tools that name them
 #include <algorithm>
@@ -19,7 +21,7 @@ std::vector<Case> all_cases() {
   auto cases = front_cases();
   for (const auto& more : {mode_cases(), fault_cases(), host_cases(), control_cases(), stress_cases(),
                            graph_cases(), contract_cases(), dependent_cases(), stall_cases(), user_cases(),
-                           capture_cases(), early_cases(), small_cases()})
+                           capture_cases(), early_cases(), small_cases(), mismatch_cases(), pattern_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }
@@ -35,6 +37,8 @@ int run(const std::vector<std::string>& words) {
   for (const auto& word : words) {
     if (word.rfind(kDeadline, 0) == 0)
       Rig::default_deadline_ns = std::stoull(word.substr(kDeadline.size())) * 1'000'000'000;
+    else if (word == "few")
+      few_calls = true;
     else if (known.count(word) == 0 && word.rfind("-D", 0) != 0 && word[0] != 'B')
       filters.push_back(word);
   }
@@ -43,9 +47,13 @@ int run(const std::vector<std::string>& words) {
   fmt::print("{}, {} SMs\n", gpu.context->facts().name, gpu.context->facts().num_sms);
   int passed = 0, failed = 0;
   auto cases = all_cases();
+  const auto is_name = [all = cases](const std::string& word) {
+    return std::any_of(all.begin(), all.end(), [&](const Case& test) { return test.name == word; });
+  };
   std::erase_if(cases, [&](const Case& test) {
     bool wanted = filters.empty() && !has("only");
-    for (const auto& filter : filters) wanted |= test.name.find(filter) != std::string::npos;
+    for (const auto& filter : filters)
+      wanted |= is_name(filter) ? test.name == filter : test.name.find(filter) != std::string::npos;
     return !wanted;
   });
   for (const auto& test : planted_cases())

@@ -17,9 +17,8 @@ extern "C" __global__ void planted_racecheck(unsigned* to, const unsigned*) {
   to[threadIdx.x] = words[63 - threadIdx.x];  // another warp's, with no barrier between
 }
 extern "C" __global__ void planted_synccheck(unsigned* to, const unsigned*) {
-  if (threadIdx.x >= 32) return;
-  __syncthreads();  // half of the block has left
   to[threadIdx.x] = threadIdx.x;
+  if (threadIdx.x % 32 <= 16) __syncwarp(0x0000FFFF);  // lane 16 is not of the mask
 }
 extern "C" __global__ void planted_initcheck(unsigned* to, const unsigned* from) {
   to[threadIdx.x] = from[threadIdx.x];  // which nobody has written

@@ -132,6 +132,7 @@ const u16* Rig::shard(int rank, int layer) const {
 kernels::PlanRequest Rig::plan_request(const Call& call, kernels::Kind kind) const {
   kernels::PlanRequest request;
   request.shape = shape_;
+  if (call.eps) request.shape.eps = *call.eps;
   request.kind = kind;
   request.batch = call.batch;
   request.mode = call.mode;
@@ -247,6 +248,13 @@ void Rig::launch(const Call& call, const DeviceInputs& inputs, kernels::Kind kin
     for (int rank = 0; rank < shape_.ranks; ++rank)
       launch_ranks(request, inputs, call.batch, rank, rank + 1, shard_copy, rows_copy);
   }
+}
+
+void Rig::enqueue_rank(const Call& call, const DeviceInputs& inputs, int rank) {
+  require(world_ == World::streams, "ranks are launched together in this world");
+  for (const auto kind : kinds_of(call))
+    launch_ranks(gpu_.request_of(kernels::make_plan(plan_request(call, kind), gpu_.shape), defines), inputs,
+                 call.batch, rank, rank + 1, nullptr, nullptr);
 }
 
 std::vector<kernels::Kind> Rig::kinds_of(const Call& call) {

@@ -77,7 +77,8 @@ struct Call {
   kernels::PutBy put = kernels::PutBy::peers;
   int trigger = 4;
   u64 seed = 1;
-  int layer = 0;  ///< label; a rig of several layers takes the weights by it
+  int layer = 0;             ///< label; a rig of several layers takes the weights by it
+  std::optional<float> eps;  ///< another than the rig's shape has
   verify::Specials specials;
 };
 
@@ -123,6 +124,8 @@ class Rig {
   /// Enqueues one launch of `kind`. `shard`: another copy of this rank's weights; `rows`: another copy of the expert rows.
   void launch(const Call& call, const DeviceInputs& inputs, kernels::Kind kind, const u16* shard = nullptr,
               const u16* rows = nullptr);
+  /// World::streams: all launches of rank `rank`'s part of a call, up to its tail. Ranks may have other calls than their peers.
+  void enqueue_rank(const Call& call, const DeviceInputs& inputs, int rank);
   /// All launches of a call, up to its tail.
   void enqueue(const Call& call, const DeviceInputs& inputs, const u16* shard = nullptr,
                const u16* rows = nullptr);
@@ -207,8 +210,12 @@ std::vector<Case> user_cases();
 std::vector<Case> capture_cases();
 std::vector<Case> early_cases();
 std::vector<Case> small_cases();
+std::vector<Case> mismatch_cases();
+std::vector<Case> pattern_cases();
 /// Cases that are run by their full names alone.
 std::vector<Case> planted_cases();
+/// Of cases with many thousand calls a hundredth is made (main.cpp, `few`).
+inline bool few_calls = false;
 /// Prints the table of replay timings; false where a check failed.
 bool run_bench(Gpu& gpu, const std::vector<std::string>& words);
 

@@ -23,6 +23,7 @@ void stalls(const Gpu& gpu, World world, int ranks) {
   rig.defines = {"MOETAIL_STALL_NS=200000"};
   rig.warm_up(calls);
   constexpr std::size_t kInputs = 2, kInRow = 4;
+  int tried = 0;
   for (auto call : calls) {
     std::vector<DeviceInputs> inputs;
     std::vector<std::vector<u16>> expected;
@@ -42,6 +43,7 @@ void stalls(const Gpu& gpu, World world, int ranks) {
           rig.consume(call, inputs[i % kInputs], rows[i]);
         }
         rig.synchronize();
+        tried += static_cast<int>(kInRow);
         const std::string where =
             fmt::format("{}{}, stalled at {}, block {}", protocol::mode_name(call.mode),
                         call.shares_reduced ? " sharing" : "", site_name(rig.stall.site), block);
@@ -54,6 +56,7 @@ void stalls(const Gpu& gpu, World world, int ranks) {
         }
       }
   }
+  fmt::print("  tried {}: calls with a stalled rank\n", tried);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ cat <<'END'
 END
 exit {tool_status}
 """
-        for script, text in (("gpu_test", "#!/bin/sh\n" + program), ("moetail", tool)):
+        listed = 'if [ "$1" = list ]; then printf "front.a\\nfront.b\\nmodes.c\\n"; exit 0; fi\n'
+        for script, text in (("gpu_test", "#!/bin/sh\n" + listed + program), ("moetail", tool)):
             (folder / script).write_text(text)
             (folder / script).chmod(0o755)
         done = subprocess.run([sys.executable, "-B", str(TOOL), name, *arguments], capture_output=True, text=True, check=False)
@@ -31,16 +32,20 @@ exit {tool_status}
 
 
 def main():
-    fine = "echo pass a; echo '7 passed, 0 failed, 0 skipped'"
+    fine = "for name; do echo pass $name; done; echo \"$# passed, 0 failed, 0 skipped\""
+    first_group = '[ "$1" = front.a ] && '
     rows = 12 * 2 + 3  # two rows a call in two worlds, and the warm-up's three
     cases = [
-        ("all passes", run(fine, PASSED, 0), (0, f"{7 + rows} passed, 0 failed, 0 skipped")),
-        ("cases alone", run(fine, PASSED, 0, "front"), (0, "7 passed, 0 failed, 0 skipped")),
+        ("all passes", run(fine, PASSED, 0), (0, f"{3 + rows} passed, 0 failed, 0 skipped")),
+        ("cases alone", run(fine, PASSED, 0, "front"), (0, "2 passed, 0 failed, 0 skipped")),
+        ("no case of that name", run(fine, PASSED, 0, "back"), (1, "0 passed, 0 failed, 0 skipped")),
         ("rows alone", run("exit 9", PASSED, 0, "--rows"), (0, f"{rows} passed, 0 failed, 0 skipped")),
-        ("a case fails", run("echo FAIL a; echo '6 passed, 1 failed, 0 skipped'; exit 1", PASSED, 0, "a"),
-         (1, "6 passed, 1 failed, 0 skipped")),
-        ("the program crashes behind its count", run(fine + "; kill -SEGV $$", PASSED, 0, "a"), (1, "7 passed, 1 failed, 0 skipped")),
-        ("the program says nothing", run("exit 0", PASSED, 0, "a"), (1, "0 passed, 1 failed, 0 skipped")),
+        ("a case fails", run("echo FAIL a; echo '1 passed, 1 failed, 0 skipped'; exit 1", PASSED, 0, "front"),
+         (1, "1 passed, 1 failed, 0 skipped")),
+        ("a group crashes, the next one runs", run(first_group + "{ echo pass front.a; kill -SEGV $$; }\n" + fine, PASSED, 0, "."),
+         (1, "2 passed, 1 failed, 0 skipped")),
+        ("the program crashes behind its count", run(fine + "; kill -SEGV $$", PASSED, 0, "front"), (1, "1 passed, 1 failed, 0 skipped")),
+        ("the program says nothing", run("exit 0", PASSED, 0, "front"), (1, "0 passed, 2 failed, 0 skipped")),
         ("no GPU", run("echo skipped: none; exit 77", PASSED, 0), (0, "0 passed, 0 failed, 1 skipped")),
         ("a row fails", run(fine, FAILED, 1, "--rows"), (1, f"{12 + 2} passed, {12 + 12 + 1} failed, 0 skipped")),
         ("the tool refuses", run(fine, {}, 2, "--rows"), (1, "2 passed, 13 failed, 0 skipped")),

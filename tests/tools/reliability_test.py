@@ -111,8 +111,12 @@ def main():
     if not all(row[3].startswith("not run: ") for row in cells if row[1] == "cuda loopback"):
         wrong.append("a GPU row without a log claims to have run")
 
-    status, text, page = run(whole, fuzz=None, gpu="commit: 9876fed\npass fault.aborted (0.1 s) \npass stress.t4 (1.0 s) \n")
+    status, text, page = run(whole, fuzz=None, gpu="commit: 9876fed\n  other\npass fault.aborted (0.1 s) \n"
+                             "  tried 7: calls\npass soak.loopback.t4 (1 s) \n  tried 5: calls\n  tried 3: x\npass soak.streams.t2 (1 s) \npass stress.t4 (1.0 s) \n")
+    soaked = [line.split(" | ")[2] for line in page.splitlines() if line.startswith("| calls with random stalls, every output bit of every rank compared | cuda")]
     aborted = [line for line in page.splitlines() if line.startswith("| host abort() in a running call | cuda")]
+    if soaked != ["15"]:
+        wrong.append(f"what GPU cases tried is not added up: {soaked}")
     if status != 0 or len(aborted) != 1 or "passed: fault.aborted" not in aborted[0] or "9876fed" not in aborted[0] or \
             "not run: stress.t8 not in the log" not in page or "not run: no log of make fuzz" not in page:
         wrong.append(f"a GPU log with some cases: status {status}, {aborted}\n{text}")
