@@ -2,6 +2,7 @@
 // The plan without a GPU: geometry of known cases, the rules every plan keeps, and what it refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.hpp"
@@ -28,6 +29,34 @@ TEST(KernelPlan, K3OnEightRanksIsSevenClustersOfSixteenWithResidentWeights) {
     EXPECT_EQ(plan.geometry.tile, batch);
     EXPECT_EQ(plan.blocks_per_sm, 2) << "a successor's block fits beside it";
   }
+}
+
+bool defines(const KernelPlan& plan, const std::string& what) {
+  return std::count(plan.defines.begin(), plan.defines.end(), "MOETAIL_" + what) == 1;
+}
+
+TEST(KernelPlan, ATailAloneOnItsSmHasTwiceTheWarps) {
+  for (const int batch : {1, 32, 64, 128}) {
+    const auto plan = make_plan(front(8, batch), device_shape("sm_90a"));
+    const int warps = batch >= 64 ? kManyWarps : kFewWarps;
+    EXPECT_EQ(plan.blocks_per_sm, batch >= 64 ? 1 : 2) << plan.text();
+    EXPECT_EQ(plan.threads, threads_of(warps)) << plan.text();
+    EXPECT_TRUE(defines(plan, "WARPS=" + std::to_string(warps))) << plan.text();
+  }
+  auto push = front(8, 128);
+  push.kind = Kind::push;
+  EXPECT_EQ(make_plan(push, device_shape("sm_90a")).threads, threads_of(kFewWarps));
+  EXPECT_EQ(make_plan(front(8, 128, 8), device_shape("sm_90a")).threads, threads_of(kFewWarps));
+}
+
+TEST(KernelPlan, TheTriggerIsTheBatchsUnlessItIsAskedFor) {
+  const auto device = device_shape("sm_90a");
+  EXPECT_TRUE(defines(make_plan(front(8, 8), device), "TRIGGER=4"));
+  EXPECT_TRUE(defines(make_plan(front(8, 16), device), "TRIGGER=1"));
+  auto asked = front(8, 16);
+  asked.trigger = 0;
+  EXPECT_TRUE(defines(make_plan(asked, device), "TRIGGER=0"));
+  EXPECT_TRUE(defines(make_plan(front(8, 16, 8), device), "TRIGGER=2")) << "loopback has no dependent launch";
 }
 
 TEST(KernelPlan, SixteenRanksTakeHalfRowBlocks) {

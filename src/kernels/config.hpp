@@ -30,6 +30,7 @@
 #define MOETAIL_ROW_BLOCK 128
 #define MOETAIL_TILE 1
 #define MOETAIL_STAGES 1
+#define MOETAIL_WARPS 8
 #endif
 #ifndef MOETAIL_LAUNCH_RANKS
 #define MOETAIL_LAUNCH_RANKS 1
@@ -91,12 +92,15 @@ enum class Trigger : int {
 inline constexpr Shape kShape{MOETAIL_HIDDEN,   MOETAIL_LATENT,        MOETAIL_RANKS, MOETAIL_TOP_K,
                               MOETAIL_CAPACITY, MOETAIL_POLL_CAPACITY, MOETAIL_EPS};
 inline constexpr i32 kRanks = kShape.ranks;
-inline constexpr Geometry kGeometry{MOETAIL_SLICES, MOETAIL_CLUSTERS, MOETAIL_ROW_BLOCK, MOETAIL_TILE,
-                                    MOETAIL_STAGES};
+inline constexpr Geometry kGeometry{MOETAIL_SLICES, MOETAIL_CLUSTERS, MOETAIL_ROW_BLOCK,
+                                    MOETAIL_TILE,   MOETAIL_STAGES,   MOETAIL_WARPS};
 inline constexpr Cut kCut = make_cut(kShape, kGeometry);
 inline constexpr SharedLayout kShared = make_shared_layout(kCut, kGeometry);
 
 inline constexpr i32 kRowGroups = kGeometry.row_block / 16;  ///< m16 tiles of a row block
+inline constexpr i32 kComputeWarps = kGeometry.warps;
+inline constexpr i32 kSideWarp = kComputeWarps;
+inline constexpr i32 kThreads = threads_of(kComputeWarps);
 
 inline constexpr i32 kMaxBatch = MOETAIL_BATCH;  ///< the largest batch this kernel serves
 inline constexpr bool kExactBatch = MOETAIL_EXACT_BATCH != 0;

@@ -11,6 +11,10 @@ namespace moetail::kernels {
 inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps : kComputeWarps + 1;
 inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
 
+/// Where a front's re-arm holds up least: at 16 tokens while the exchange is under way, 5.06 us a layer instead of 5.25; else between
+/// publication and polls, where 8 and 32 tokens lose less (H200, 2026-11-30).
+inline constexpr bool kRearmsInExchange = kIsFront && kMaxBatch == 16 && !kRearmsLate;
+
 /// The order in which a block's threads take it: the highest warp below the side warp first, since small batches are polled by the
 /// lowest, then the side warp, and the first last, or not at all. At B = 8 the spread took 3 us off against one warp a block (H200
 /// probe).
@@ -113,23 +117,28 @@ MOETAIL_DEVICE bool is_dirty(const Tail& tail, Region region) {
   return (tail.previous.regions & protocol::region_bit(region)) != 0;
 }
 
-/// Fills the previous batch's rows of every source's mailbox with the sentinel. A warp takes a source, a lane a line. What other
-/// sources own is re-armed in the box that the host named for it.
+/// Fills the previous batch's rows of every source's mailbox with the sentinel. A warp takes a source, or more of them one, and a lane a
+/// line. What other sources own is re-armed in the box that the host named for it.
 template <Region kRegion>
 MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 part, i32 parts) {
   if (!is_dirty(tail, kRegion)) return;
   constexpr bool kPerSource = protocol::spec_of(kRegion).per_source;
   constexpr i32 kSources = kPerSource ? kRanks : 1;
-  constexpr i32 kStep = kPerSource ? 32 : kErrandThreads;
+  // Warps that share a source's lines, the first of them one source and the next the next one.
+  constexpr i32 kWarpsEach = kErrandWarps / kSources > 0 ? kErrandWarps / kSources : 1;
+  constexpr u32 kStep = 32 * kWarpsEach;
+  const u32 warp = static_cast<u32>(errand) / 32;
+  const u32 first = warp / kSources * 32 + static_cast<u32>(tail.lane);
+  if (first >= kStep) return;
   constexpr u32 kRowLines = static_cast<u32>(kRowBytes<kRegion> / protocol::kLineBytes);
   const Part mine = part_of(tail.previous.batch * kRowLines, part, parts);
   const Line empty = protocol::line_of(protocol::kEmptyWord);
 #pragma unroll 1
-  for (i32 source = kPerSource ? errand / 32 : 0; source < kSources; source += kErrandWarps) {
+  for (i32 source = static_cast<i32>(warp % kSources); source < kSources; source += kErrandWarps) {
     u8* box =
         kPerSource && source != tail.args.rank ? tail.args.rearm_others : tail.args.peer[tail.args.rank];
 #pragma unroll 1
-    for (u32 i = mine.begin + static_cast<u32>(kPerSource ? tail.lane : errand); i < mine.end; i += kStep) {
+    for (u32 i = mine.begin + first; i < mine.end; i += kStep) {
       // A gathered row has one owner a chunk of its columns.
       if constexpr (kRegion == Region::gather)
         box = i % kRowLines / (kLatentLines / kRanks) == static_cast<u32>(tail.args.rank)
@@ -208,7 +217,7 @@ MOETAIL_DEVICE bool run_errands(const Tail& tail) {
   if (tail.block() == 0 && tail.warp == kSideWarp) publish_header(tail);
   bool alive = push_shards(tail, errand, tail.block(), kBlocks);
   mark(tail, 4);
-  if constexpr (!kRearmsLate) rearm_previous(tail, errand, tail.block(), kBlocks);
+  if constexpr (!kRearmsLate && !kRearmsInExchange) rearm_previous(tail, errand, tail.block(), kBlocks);
   // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
   if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);
   return alive;

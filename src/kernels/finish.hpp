@@ -59,9 +59,11 @@ MOETAIL_DEVICE void finish_some(const Tail& tail, i32 tile, i32 row_block, i32 f
     put(tail.args, place<Region::out>(0, 0, 0) + at * 2, device::pack_bf16(value, next));
 }
 
-/// The tile's output rows of this block. `parity`: of the exchange.
-MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 tile, i32 row_block, u32 parity) {
+/// The tile's output rows of this block. `parity`: of the exchange. `is_last`: of the call.
+MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 tile, i32 row_block, u32 parity, bool is_last) {
   const i32 count = tokens_of(tail, tile) * kCut.owner_rows;
+  if constexpr (kRearmsInExchange)
+    if (is_last && !tail.has_failed()) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   device::wait_barrier(tail.exchange_barrier(), parity);
   mark(tail, 11);
   stall<Site::out_publish>(tail.args, tail.block());
@@ -89,6 +91,7 @@ MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_ite
   const bool failed = tail.has_failed();
   mark(tail, 9);
   if (tail.warp < kComputeWarps) {
+    if constexpr (kSquareWarps > 1) send_squares(tail, tokens_of(tail, it.tile), failed);
     multiply_and_send(tail, it, failed);
   } else {
     send_squares(tail, tokens_of(tail, it.tile), failed);
@@ -96,7 +99,7 @@ MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_ite
   }
   mark(tail, 10);
   if (is_last) trigger_at(Trigger::after_product);
-  finish_rows(tail, it.tile, it.row_block, static_cast<u32>(index & 1));
+  finish_rows(tail, it.tile, it.row_block, static_cast<u32>(index & 1), is_last);
   if (!is_last) reopen_exchange(tail, index, num_iterations);
 }
 

@@ -11,28 +11,30 @@ using protocol::i32;
 using protocol::Shape;
 using protocol::u32;
 
-// Eight warps poll and multiply; a ninth, the side warp, takes what is off the critical path: control words, shared partials, squares, the
+// Compute warps poll and multiply; one more, the side warp, takes what is off the critical path: control words, shared partials, squares, the
 // end of the call. A tenth that did nothing but keep a few weight copies in flight was 0.2 us slower at B = 1, 0.6 us at B = 8 (H200,
 // 2026-11-29).
-inline constexpr i32 kComputeWarps = 8;
-inline constexpr i32 kSideWarp = kComputeWarps;
-inline constexpr i32 kThreads = 32 * (kComputeWarps + 1);
+inline constexpr i32 kFewWarps = 8, kManyWarps = 16;
+constexpr i32 threads_of(i32 compute_warps) {
+  return 32 * (compute_warps + 1);
+}
 
 /// Words that the threads of a block share besides data: the control words as use_control hands them on, the control barrier, the
 /// failed flag, and a word a warp that nobody reads (touch_arguments).
 namespace block_words {
 inline constexpr u32 kControl = 0, kBarrier = 32, kFailed = 40, kTouched = 48;
-inline constexpr i32 kBytes = static_cast<i32>(kTouched) + kThreads / 32 * 4;
+inline constexpr i32 kBytes = static_cast<i32>(kTouched) + threads_of(kManyWarps) / 32 * 4;
 }  // namespace block_words
 
 /// What a kernel is compiled for besides its shape.
 struct Geometry {
   i32 slices =
       16;  ///< blocks of a cluster, each with one K slice. Part of the numeric contract: a function of arch alone
-  i32 clusters = 7;     ///< clusters of one rank
-  i32 row_block = 128;  ///< rows of the shard that a cluster multiplies at a time
-  i32 tile = 1;         ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
-  i32 stages = 1;       ///< row blocks of weights that shared memory holds
+  i32 clusters = 7;       ///< clusters of one rank
+  i32 row_block = 128;    ///< rows of the shard that a cluster multiplies at a time
+  i32 tile = 1;           ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
+  i32 stages = 1;         ///< row blocks of weights that shared memory holds
+  i32 warps = kFewWarps;  ///< compute warps of a block: 8, or 16
 };
 
 constexpr i32 round_up(i32 value, i32 step) {

@@ -208,37 +208,62 @@ MOETAIL_DEVICE bool fetch_routes(const Tail& tail, i32 token, i32 line, i32 firs
   return load_routes(tail, token, line, first, end, routes);
 }
 
-/// One pass of finalize: eight items a warp, from `base` on. With kReadsControl the control words are loaded behind the rows and
-/// used before the first store. Returns whether this thread goes on.
-template <bool kReadsControl>
-MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base) {
+/// A lane's part in an item of finalize.
+struct Item {
+  i32 token, line;
+  bool is_on;  ///< a lane without an item takes the share's first once more and keeps the result to itself
+  bool fine = true;
+  device::Columns sum{};
+};
+
+MOETAIL_DEVICE Item item_of(const Share& share, u32 wanted) {
+  const bool is_on = wanted < share.part.end;
+  const u32 item = is_on ? wanted : share.part.begin;
+  return {static_cast<i32>(item / share.lines), share.first_line + static_cast<i32>(item % share.lines),
+          is_on};
+}
+
+/// A lane's sum joined with those of the three others of its item, and put. All lanes of the warp are here.
+MOETAIL_DEVICE void publish_item(const Tail& tail, Item& item, i32 group, bool alive) {
+  if (!kRoutesAreDense && item.is_on && alive && !item.fine) tail.set_failed();
+  const u32 word = join_runs(item.sum, group);
+  // A line with a bad route is not published at all. All lanes vote: this must stand behind no condition of single lanes.
+  if constexpr (kForm == Form::permuted || kPollsSlots)
+    item.fine = (__ballot_sync(~0u, !item.fine) >> (tail.lane & ~3) & 0xFu) == 0;
+  if (item.is_on && item.fine && alive) put_partial(tail, item.token, item.line, group, word);
+}
+
+/// One pass of finalize: eight items a warp from `base` on, and as often again `stride` further as a lane has in flight. With kReadsControl the
+/// control words are loaded behind the rows and used before the first store. Returns whether this thread goes on.
+template <bool kReadsControl, int kItemsInFlight>
+MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base, u32 stride) {
   const i32 group = tail.lane % 4;
   const i32 run_begin = protocol::finalize_group_begin(group, kShape.top_k);
   const i32 run_end = protocol::finalize_group_begin(group + 1, kShape.top_k);
-  const u32 wanted = base + static_cast<u32>(tail.lane) / 4;
-  const bool on = wanted < share.part.end;
-  // Lanes without an item take the share's first once more and keep the result to themselves.
-  const u32 item = on ? wanted : share.part.begin;
-  const i32 token = static_cast<i32>(item / share.lines),
-            line = share.first_line + static_cast<i32>(item % share.lines);
-  bool alive = true, fine = true;
-  if constexpr (kReadsControl && kPollsSlots) fine = alive = use_control(tail, load_control(tail));
-  device::Columns sum{};
+  bool alive = true;
+  if constexpr (kReadsControl && kPollsSlots) alive = use_control(tail, load_control(tail));
+  Item items[kItemsInFlight];
+#pragma unroll
+  for (int i = 0; i < kItemsInFlight; ++i) {
+    items[i] = item_of(share, base + i * stride + static_cast<u32>(tail.lane) / 4);
+    items[i].fine = alive;
+  }
 #pragma unroll
   for (i32 load = 0; load < kRunLoads; ++load) {
-    Routes routes;
-    if (kRoutesAreDense || fine)
-      fine = fetch_routes(tail, token, line, run_begin + load * kRoutesInFlight, run_end, routes);
+    Routes routes[kItemsInFlight];
+#pragma unroll
+    for (int i = 0; i < kItemsInFlight; ++i)
+      if (kRoutesAreDense || items[i].fine)
+        items[i].fine = fetch_routes(tail, items[i].token, items[i].line, run_begin + load * kRoutesInFlight,
+                                     run_end, routes[i]);
     if constexpr (kReadsControl && !kPollsSlots)
       if (load == 0) alive = use_control(tail, load_control(tail));
-    if (kRoutesAreDense || fine) add_routes(sum, routes);
+#pragma unroll
+    for (int i = 0; i < kItemsInFlight; ++i)
+      if (kRoutesAreDense || items[i].fine) add_routes(items[i].sum, routes[i]);
   }
-  if (!kRoutesAreDense && on && alive && !fine) tail.set_failed();
-  const u32 word = join_runs(sum, group);
-  // A line with a bad route is not published at all. All lanes vote: this must stand behind no condition of single lanes.
-  if constexpr (kForm == Form::permuted || kPollsSlots)
-    fine = (__ballot_sync(~0u, !fine) >> (tail.lane & ~3) & 0xFu) == 0;
-  if (on && fine && alive) put_partial(tail, token, line, group, word);
+#pragma unroll
+  for (int i = 0; i < kItemsInFlight; ++i) publish_item(tail, items[i], group, alive);
   return alive;
 }
 
@@ -258,36 +283,41 @@ MOETAIL_DEVICE bool copy_items(Tail& tail, const Share& share, u32 base) {
   return alive;
 }
 
-template <bool kReadsControl>
-MOETAIL_DEVICE bool publish_items(Tail& tail, const Share& share, u32 base) {
+template <bool kReadsControl, int kItemsInFlight>
+MOETAIL_DEVICE bool publish_items(Tail& tail, const Share& share, u32 base, u32 stride) {
   stall<kMode == Mode::twoshot ? Site::twoshot_push : Site::latent_publish>(tail.args, tail.block());
   if constexpr (kForm == Form::partial) return copy_items<kReadsControl>(tail, share, base);
-  return finalize_items<kReadsControl>(tail, share, base);
+  return finalize_items<kReadsControl, kItemsInFlight>(tail, share, base, stride);
 }
 
-/// Reads the control words and publishes a share with `kWarps` warps of the block. Returns whether this thread goes on. kOnePass:
-/// the share is known to need no second round.
-template <int kWarps, bool kOnePass>
+/// Items that a warp takes at a time, and that a lane has in flight where `items` are `warps` warps': each further pass is a trip to memory.
+inline constexpr i32 kWarpItems = kForm == Form::partial ? 32 : 8;
+constexpr i32 items_in_flight(i32 items, i32 warps) {
+  return kForm != Form::partial && !kPollsSlots && items > warps * kWarpItems ? 2 : 1;
+}
+
+/// Reads the control words and publishes a share with `kWarps` warps of the block. Returns whether this thread goes on. kMost: items of the
+/// largest share.
+template <i32 kWarps, i32 kMost>
 MOETAIL_DEVICE bool publish_share(Tail& tail, const Share& share) {
-  constexpr u32 kItems = kForm == Form::partial ? 32 : 8;  // a warp
-  u32 base = share.part.begin + static_cast<u32>(tail.warp) * kItems;
+  constexpr i32 kInFlight = items_in_flight(kMost, kWarps);
+  constexpr u32 kStride = kWarps * kWarpItems, kPass = kStride * kInFlight;
+  u32 base = share.part.begin + static_cast<u32>(tail.warp * kWarpItems);
   if (tail.warp >= kWarps || base >= share.part.end) return use_control(tail, load_control(tail));
-  bool alive = publish_items<true>(tail, share, base);
-  if constexpr (!kOnePass)
-    for (base += kWarps * kItems; alive && base < share.part.end; base += kWarps * kItems)
-      alive = publish_items<false>(tail, share, base);
+  bool alive = publish_items<true, kInFlight>(tail, share, base, kStride);
+  if constexpr (kMost > static_cast<i32>(kPass))
+    for (base += kPass; alive && base < share.part.end; base += kPass)
+      alive = publish_items<false, kInFlight>(tail, share, base, kStride);
   return alive;
 }
 
 /// The tail's own publication: this block's share of its K slice's lines.
 MOETAIL_DEVICE bool publish_latents(Tail& tail) {
   const u32 lines = static_cast<u32>(tail.slice_lines());
-  constexpr u32 kMost =
-      (static_cast<u32>(kMaxBatch * kCut.slice_lines) + kGeometry.clusters - 1) / kGeometry.clusters;
-  constexpr bool kOnePass = kMost <= kComputeWarps * (kForm == Form::partial ? 32 : 8);
+  constexpr i32 kMost = (kMaxBatch * kCut.slice_lines + kGeometry.clusters - 1) / kGeometry.clusters;
   const Part part =
       part_of(static_cast<u32>(tail.batch) * lines, static_cast<u32>(tail.cluster), kGeometry.clusters);
-  return publish_share<kComputeWarps, kOnePass>(tail, {tail.slice_begin(), lines, part});
+  return publish_share<kComputeWarps, kMost>(tail, {tail.slice_begin(), lines, part});
 }
 
 }  // namespace moetail::kernels

@@ -47,8 +47,9 @@ struct PlanRequest {
   bool early = false;   ///< wave: starts before its predecessor is complete
   PutBy put = PutBy::peers;
   int launch_ranks = 1;  ///< T in loopback
-  int trigger =
-      1;  ///< MOETAIL_TRIGGER's numbers: 0 at entry, 1 after the polls, 2 none, 3 after the publication, 4 after the errands
+  /// MOETAIL_TRIGGER's numbers: 0 at entry, 1 after the polls, 2 none, 3 after the publication, 4 after the errands; negative: where it
+  /// measured best at this batch.
+  int trigger = -1;
 };
 
 /// One kernel and its launch.
@@ -61,7 +62,7 @@ struct KernelPlan {
   int max_batch = 1;  ///< the bucket: every batch up to it runs this kernel
   int grid = 1;       ///< blocks
   int cluster = 1;    ///< blocks a cluster
-  int threads = kThreads;
+  int threads = threads_of(kFewWarps);
   std::size_t shared_bytes = 0;  ///< dynamic, a block
   int blocks_per_sm = 1;         ///< that have to fit: with a successor's beside it, 2
   bool cooperative = false;

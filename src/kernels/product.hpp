@@ -16,6 +16,8 @@ inline constexpr i32 kTokenGroups =
 inline constexpr i32 kTokenTiles = kCut.padded_tile / 8;
 // n8 tiles go in pairs, whose four values a lane sends as one piece of 16 bytes; a warp has up to four pairs in registers.
 inline constexpr i32 kTilePairs = kTokenTiles / 2;
+// Pairs that a warp multiplies at a time: weights are read from shared memory once for all of them.
+inline constexpr i32 kPairsAtOnce = kTilePairs / kTokenGroups >= 2 ? 2 : 1;
 inline constexpr i32 kSteps = kCut.padded_columns / 32;  ///< pairs of k16 steps
 // Independent chains of products, added at the end: one chain of 14 products is 0.25 us of latency at B = 1. A function of the
 // batch alone: it is part of the order of the sum.
@@ -112,38 +114,54 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, boo
     }
   } else {
 #pragma unroll 1
-    for (i32 pair = token_group; pair < kTilePairs; pair += kTokenGroups) {
-      device::Tile tile[2];
-      multiply<2>({from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)}, tile);
+    for (i32 pair = token_group * kPairsAtOnce; pair < kTilePairs; pair += kTokenGroups * kPairsAtOnce) {
+      device::Tile tile[2 * kPairsAtOnce];
+      multiply<2 * kPairsAtOnce>({from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)},
+                                 tile);
       if (failed) spoil(tile);
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        device::store_async(to[half] + static_cast<u32>(pair) * 64 + lane % 4 * 16, barrier[half],
-                            tile[0].value[2 * half], tile[0].value[2 * half + 1], tile[1].value[2 * half],
-                            tile[1].value[2 * half + 1]);
+      for (int i = 0; i < kPairsAtOnce; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          device::store_async(to[half] + static_cast<u32>(pair + i) * 64 + lane % 4 * 16, barrier[half],
+                              tile[2 * i].value[2 * half], tile[2 * i].value[2 * half + 1],
+                              tile[2 * i + 1].value[2 * half], tile[2 * i + 1].value[2 * half + 1]);
     }
   }
 }
 
-/// One warp: the slice's sum of squares of every token of the tile to every block. Eight lanes a token; the order of the sum is a
-/// function of the shape alone.
-MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
+// Tokens whose squares a warp adds up at a time, eight lanes a token.
+inline constexpr i32 kSquareTokens = 4;
+
+/// The slice's sums of squares of the tokens `base` and on to every block. The order of the sum is a function of the shape alone.
+MOETAIL_DEVICE void send_some_squares(const Tail& tail, i32 base, i32 tokens, bool failed) {
   const i32 part = tail.lane % 8;
-#pragma unroll 1
-  for (i32 base = 0; base < kGeometry.tile; base += 4) {
-    const i32 token = base + tail.lane / 8;
-    const u32 squares = tail.shared + kShared.item_squares + static_cast<u32>(token * kShared.item_pitch) * 4;
-    float sum = 0.0f;
+  const i32 token = base + tail.lane / 8;
+  const u32 squares = tail.shared + kShared.item_squares + static_cast<u32>(token * kShared.item_pitch) * 4;
+  float sum = 0.0f;
 #pragma unroll
-    for (i32 octet = 0; octet < kCut.octets; ++octet) {
-      const i32 line = octet * 8 + part;
-      if (token < tokens && line < tail.slice_lines())
-        sum = __fadd_rn(sum, device::load_shared_float(squares + static_cast<u32>(line) * 4));
-    }
+  for (i32 octet = 0; octet < kCut.octets; ++octet) {
+    const i32 line = octet * 8 + part;
+    if (token < tokens && line < tail.slice_lines())
+      sum = __fadd_rn(sum, device::load_shared_float(squares + static_cast<u32>(line) * 4));
+  }
 #pragma unroll
-    for (int step = 4; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
-    if (failed) sum = __uint_as_float(0x7FFFFFFFu);
-    if (token >= kGeometry.tile) continue;
+  for (int step = 4; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
+  if (failed) sum = __uint_as_float(0x7FFFFFFFu);
+  if constexpr (kGeometry.tile > 16) {
+    // A piece of 16 bytes to each block: four shuffles more than single words take, and a quarter of the stores.
+    float sums[kSquareTokens];
+#pragma unroll
+    for (int i = 0; i < kSquareTokens; ++i) sums[i] = __shfl_sync(~0u, sum, 8 * i);
+    if (tail.lane >= kGeometry.slices) return;
+    const u32 block = static_cast<u32>(tail.lane);
+    const u32 local =
+        tail.shared + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + base) * 4;
+    device::store_async(device::address_in_block(local, block),
+                        device::address_in_block(tail.exchange_barrier(), block), sums[0], sums[1], sums[2],
+                        sums[3]);
+  } else {
+    if (token >= kGeometry.tile) return;
     const u32 local =
         tail.shared + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
 #pragma unroll
@@ -151,6 +169,17 @@ MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
       device::store_async(device::address_in_block(local, static_cast<u32>(block)),
                           device::address_in_block(tail.exchange_barrier(), static_cast<u32>(block)), sum);
   }
+}
+
+// The side warp alone sends up to eight tokens' squares, which take as long as the product beside it; of more all warps send some. Alone it
+// took 7 us for 128 tokens (H200, 2026-11-30).
+inline constexpr i32 kSquareWarps = kGeometry.tile > 8 ? kComputeWarps + 1 : 1;
+
+MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
+#pragma unroll 1
+  for (i32 base = (kSideWarp - tail.warp) * kSquareTokens; base < kGeometry.tile;
+       base += kSquareTokens * kSquareWarps)
+    send_some_squares(tail, base, tokens, failed);
 }
 
 }  // namespace moetail::kernels

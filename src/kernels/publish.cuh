@@ -12,7 +12,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_publish(const __g
   const auto part = part_of(static_cast<device::u32>(tail.batch * kLatentLines),
                             static_cast<device::u32>(tail.cluster), kPlainBlocks);
   if (part.begin == part.end) return;
-  const bool alive = publish_share<kThreads / 32, false>(tail, {0, kLatentLines, part});
+  constexpr device::i32 kMost = (kMaxBatch * kLatentLines + kPlainBlocks - 1) / kPlainBlocks;
+  const bool alive = publish_share<kThreads / 32, kMost>(tail, {0, kLatentLines, part});
   if constexpr (kPushes) {
     if (alive && tail.cluster == 0 && tail.warp == 0) publish_header(tail);
     if (alive && tail.thread < kErrandThreads) push_shards(tail, tail.thread, tail.cluster, kPlainBlocks);

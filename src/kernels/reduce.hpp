@@ -218,14 +218,13 @@ MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
   return row_block * kGeometry.row_block + tail.slice * kCut.owner_rows;
 }
 
-/// A token a thread, the side warp's lanes first: the shared partials of this block's rows, summed in rank order. False after a
-/// fault.
+/// The side warp, a token a lane: the shared partials of this block's rows, summed in rank order. False after a fault.
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
   stall<Site::shared_poll>(tail.args, tail.block());
   const i32 row = owned_row(tail, row_block);
   if (row >= kShape.shard()) return true;
 #pragma unroll 1
-  for (i32 token = kThreads - 1 - tail.thread; token < tokens_of(tail, tile); token += kThreads) {
+  for (i32 token = tail.lane; token < tokens_of(tail, tile); token += 32) {
     const i32 batch_token = tile * kGeometry.tile + token;
     device::Columns sum;
     // A front has its own shared partial at hand, and need not wait for the block that pushes it.
@@ -251,7 +250,7 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
 
 /// The polls of an iteration. False after a fault.
 MOETAIL_DEVICE bool reduce_iteration(const Tail& tail, const Iteration& it) {
-  if (tail.warp < kComputeWarps && is_first_of_tile(tail, it) && !reduce_tile(tail, it.tile)) return false;
+  if (tail.warp < kComputeWarps) return !is_first_of_tile(tail, it) || reduce_tile(tail, it.tile);
   return reduce_shared(tail, it.tile, it.row_block);
 }
 

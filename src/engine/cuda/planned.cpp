@@ -22,7 +22,7 @@ kernels::DeviceShape device_shape_of(const ContextRef& context) {
   shape.shared_reserved = facts.reserved_shared_bytes_per_block;
   shape.resident_clusters =
       resident_clusters(context, static_cast<unsigned>(shape.max_cluster),
-                        static_cast<unsigned>(kernels::kThreads), facts.shared_bytes_per_block);
+                        static_cast<unsigned>(kernels::threads_of(kernels::kFewWarps)), facts.shared_bytes_per_block);
   return shape;
 }
 

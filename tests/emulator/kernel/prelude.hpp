@@ -99,6 +99,10 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
                                       "shfl.xor");
 }
 template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return moetail::emulator::from_lane(value, static_cast<unsigned>(lane), "shfl.idx");
+}
+template <typename T>
 T __shfl_down_sync(unsigned, T value, unsigned step) {
   return moetail::emulator::from_lane(value, moetail::emulator::here->lane + step, "shfl.down");
 }
