@@ -132,7 +132,8 @@ struct WorldOptions {
   std::chrono::milliseconds first_deadline{60'000};
   std::string policy_file;               ///< empty: the built-in table of the engine
   std::shared_ptr<const Policy> policy;  ///< in place of a file; null: none
-  /// CPU engine: where the ranks of this process record the sites they pass. Null: nowhere, which costs nothing.
+  /// Where the ranks of this process record what they pass: on the CPU engine sites, on the CUDA engine the phases of each warp of a tail, of
+  /// the latest 128 calls of a box before World::synchronize hands them over. Null: nowhere, which costs nothing.
   std::shared_ptr<Trace> trace;
   /// CUDA engine: the caller's own cudaStream_t, of the first device, as the main stream of the ranks of this process; it must outlive the
   /// world. Not the legacy default stream. Null: a stream of the world's own.

@@ -32,7 +32,19 @@ std::vector<Trace::Span> Trace::spans() const {
           {last->name, last->thread, last->rank, last->layer, last->call, us(last->time), us(mark.time)});
     last = mark.name == nullptr ? nullptr : &mark;
   }
+  spans.insert(spans.end(), device_spans_.begin(), device_spans_.end());
   return spans;
+}
+
+void Trace::add_device(std::uint64_t origin_ns, std::vector<Span> spans) {
+  if (device_spans_.empty()) device_origin_ns_ = origin_ns;
+  const double later_us =
+      static_cast<double>(static_cast<std::int64_t>(origin_ns - device_origin_ns_)) / 1000;
+  for (Span& span : spans) {
+    span.begin_us += later_us;
+    span.end_us += later_us;
+    device_spans_.push_back(span);
+  }
 }
 
 }  // namespace moetail

@@ -119,6 +119,8 @@ class Group {
   virtual void tail(std::span<const RankTail> tails) = 0;
   /// Memory that the launches of `rank` can address, 256-byte aligned, not initialized. Throws Code::resource.
   virtual std::shared_ptr<void> allocate(int rank, std::size_t bytes) = 0;
+  /// Hands what launches have recorded since the last time to the world's trace. Only while nothing runs.
+  virtual void collect_trace() {}
 };
 
 }  // namespace moetail::engine

@@ -26,7 +26,7 @@ struct CallInputs {
   const u16* residual = nullptr;  ///< [B, H] bf16
   const u16* shard = nullptr;     ///< [H/T, L] bf16, this rank's rows of W_up
   const u16* norm = nullptr;      ///< [L] bf16
-  u16* destination = nullptr;     ///< take: [B, H] bf16
+  u16* destination = nullptr;     ///< take: [B, H] bf16; a traced tail, which has none: its rank's TraceSlots
   i32 num_rows = 0;               ///< P
   i32 layer = 0;                  ///< label of the layer, 0: none
 };

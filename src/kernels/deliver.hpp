@@ -216,7 +216,7 @@ MOETAIL_DEVICE bool run_errands(const Tail& tail) {
     if (errand == 0 && tail.block() == 0) advance_epoch(tail);
   if (tail.block() == 0 && tail.warp == kSideWarp) publish_header(tail);
   bool alive = push_shards(tail, errand, tail.block(), kBlocks);
-  mark(tail, 4);
+  mark<Mark::pushed>(tail);
   if constexpr (!kRearmsLate && !kRearmsInExchange) rearm_previous(tail, errand, tail.block(), kBlocks);
   // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
   if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);

@@ -65,7 +65,7 @@ MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 tile, i32 row_block, u32 p
   if constexpr (kRearmsInExchange)
     if (is_last && !tail.has_failed()) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   device::wait_barrier(tail.exchange_barrier(), parity);
-  mark(tail, 11);
+  mark<Mark::exchanged>(tail);
   stall<Site::out_publish>(tail.args, tail.block());
 #pragma unroll 1
   for (i32 first = tail.warp * 32; first < count; first += kThreads)
@@ -84,12 +84,10 @@ MOETAIL_DEVICE void reopen_exchange(const Tail& tail, i32 index, i32 num_iterati
 MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_iterations) {
   const Iteration it = iteration_of(tail, index);
   const bool is_last = index + 1 == num_iterations;
-  mark(tail, 7);
   __syncthreads();
-  mark(tail, 8);
   if (index > 0) device::wait_cluster_acquire();
   const bool failed = tail.has_failed();
-  mark(tail, 9);
+  mark<Mark::met>(tail);
   if (tail.warp < kComputeWarps) {
     if constexpr (kSquareWarps > 1) send_squares(tail, tokens_of(tail, it.tile), failed);
     multiply_and_send(tail, it, failed);
@@ -97,7 +95,7 @@ MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_ite
     send_squares(tail, tokens_of(tail, it.tile), failed);
     if (is_last && tail.lane == 0) end_call(tail);
   }
-  mark(tail, 10);
+  mark<Mark::sent>(tail);
   if (is_last) trigger_at(Trigger::after_product);
   finish_rows(tail, it.tile, it.row_block, static_cast<u32>(index & 1), is_last);
   if (!is_last) reopen_exchange(tail, index, num_iterations);

@@ -11,31 +11,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   Tail tail = make_tail(args, device::shared_address(shared));
   const int num_iterations = num_tiles(tail) * tail.num_row_blocks();
 
-  mark(tail, 0);
+  mark<Mark::begin>(tail);
   open_block(tail, num_iterations);
   trigger_at(Trigger::at_entry);
   if constexpr (!kPollsSlots) device::wait_for_predecessor();
-  mark(tail, 2);
+  mark<Mark::ready>(tail);
 
   bool alive = publish_latents(tail);
-  mark(tail, 3);
+  mark<Mark::published>(tail);
   if constexpr (kPollsSlots && !kPollsShared) device::wait_for_predecessor();
   trigger_at(Trigger::after_publish);
   if (alive) alive = run_errands(tail);
   trigger_at(Trigger::after_errands);
-  mark(tail, 5);
+  mark<Mark::rearmed>(tail);
   alive = alive && prepare_rows(tail);
   device::wait_barrier(tail.gamma_barrier(), 0);
   for (int index = 0; index < num_iterations; ++index) {
     const Iteration it = iteration_of(tail, index);
     alive = alive && reduce_iteration(tail, it);
     if (!alive) tail.set_failed();
-    mark(tail, 6);
+    mark<Mark::polled>(tail);
     if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);
     if constexpr (kPollsSlots && kPollsShared) device::wait_for_predecessor();
     project_and_publish(tail, index, num_iterations);
-    mark(tail, 12);
   }
   if constexpr (kRearmsLate)
     if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
+  close_trace(tail);
 }

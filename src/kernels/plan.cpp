@@ -163,6 +163,7 @@ void define_all(KernelPlan& plan, const PlanRequest& request, bool exact) {
   define(plan, "PUT", static_cast<int>(request.put));
   define(plan, "TRIGGER", trigger_of(request, plan.max_batch));
   define(plan, "MIN_BLOCKS", plan.blocks_per_sm);
+  if (request.traces) define(plan, "TRACE", 1);
 }
 
 void check_request(const PlanRequest& request) {

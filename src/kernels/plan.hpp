@@ -45,6 +45,7 @@ struct PlanRequest {
   bool polls_shared = false;
   bool pushes = false;  ///< publish: sends the shared shards and the header as well
   bool early = false;   ///< wave: starts before its predecessor is complete
+  bool traces = false;  ///< front and wave: each warp leaves a TraceSlot
   PutBy put = PutBy::peers;
   int launch_ranks = 1;  ///< T in loopback
   /// MOETAIL_TRIGGER's numbers: 0 at entry, 1 after the polls, 2 none, 3 after the publication, 4 after the errands; negative: where it

@@ -7,6 +7,7 @@
 #include "device/pack.hpp"
 #include "device/shared.hpp"
 #include "kernels/stall.hpp"
+#include "kernels/trace.hpp"
 #include "kernels/wait.hpp"
 
 namespace moetail::kernels {
@@ -22,6 +23,7 @@ struct Tail {
   i32 thread, warp, lane;
   i32 slot = 0;                 ///< known after use_control
   protocol::Record previous{};  ///< what the previous call dirtied
+  mutable Marks marks{};        ///< whoever passes a phase's end sets one
 
   MOETAIL_DEVICE i32 block() const { return cluster * kGeometry.slices + slice; }
   MOETAIL_DEVICE i32 slice_begin() const { return slice * kCut.slice_lines; }
@@ -85,22 +87,19 @@ MOETAIL_DEVICE Tail make_plain(const Args& args, u32 words) {
               0,    thread,     thread / 32,           thread % 32};
 }
 
-#ifdef MOETAIL_MARKS
-// An experiment's clock marks: [block][warp 0, 7, 8][mark] of SM clock and SM, at the consumer's destination. MOETAIL_MARKS is a mask.
-MOETAIL_DEVICE void mark(const Tail& tail, int n) {
-  if ((MOETAIL_MARKS >> n & 1) == 0) return;
-  if (tail.lane != 0 || (tail.warp != 0 && tail.warp != 7 && tail.warp != 8)) return;
-  const int w = tail.warp == 0 ? 0 : tail.warp - 6;
-  u64* to = reinterpret_cast<u64*>(tail.args.call.destination) +
-            ((static_cast<u64>(blockIdx.x) * 3 + w) * 16 + n) * 2;
-  u32 sm;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-  to[0] = static_cast<u64>(clock64());
-  to[1] = sm;
+/// This warp passes the end of a phase.
+template <Mark kMark>
+MOETAIL_DEVICE void mark(const Tail& tail) {
+  tail.marks.template set<kMark>();
 }
-#else
-MOETAIL_DEVICE void mark(const Tail&, int) {}
-#endif
+
+/// The last that a tail's thread does: hands its warp's marks to the host where they are recorded.
+MOETAIL_DEVICE void close_trace(const Tail& tail) {
+  mark<Mark::put>(tail);
+  if (kTraces && tail.lane == 0)
+    tail.marks.store(reinterpret_cast<TraceSlot*>(tail.args.call.destination), tail.epoch() + 1,
+                     tail.args.call.layer, tail.block(), tail.warp);
+}
 
 /// Reads the argument once before the dependency wait. Each launch has constant memory of its own and finds none of it cached: the
 /// first reads after the wait stood in line for it, 0.5 us at B = 1 (H200, 2026-11-29).

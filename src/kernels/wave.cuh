@@ -11,12 +11,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   Tail tail = make_tail(args, device::shared_address(shared));
   const int num_iterations = num_tiles(tail) * tail.num_row_blocks();
 
+  mark<Mark::begin>(tail);
   open_block(tail, num_iterations);
   trigger_at(Trigger::at_entry);
   if constexpr (!kStartsEarly) device::wait_for_predecessor();
+  mark<Mark::ready>(tail);
 
   bool alive = use_control(tail, load_control(tail));
   if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
+  mark<Mark::rearmed>(tail);
   trigger_at(Trigger::after_errands);
   if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);
   alive = alive && prepare_rows(tail);
@@ -24,9 +27,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   for (int index = 0; index < num_iterations; ++index) {
     alive = alive && reduce_iteration(tail, iteration_of(tail, index));
     if (!alive) tail.set_failed();
+    mark<Mark::polled>(tail);
     if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);
     // The residual is an ordinary input.
     if constexpr (kStartsEarly) device::wait_for_predecessor();
     project_and_publish(tail, index, num_iterations);
   }
+  close_trace(tail);
 }

@@ -31,6 +31,7 @@ std::unique_ptr<engine::Group> make_group(const RanksHere& here, const WorldOpti
     group.deadline = options.deadline;
     group.first_deadline = options.first_deadline;
     group.main_stream = static_cast<cuda::abi::Stream>(options.cuda_stream);
+    group.trace = options.trace;
     return std::make_unique<cuda::Group>(group);
   }
   cpu::GroupOptions group;
@@ -67,8 +68,6 @@ std::shared_ptr<World::Impl> runtime::make_world(const RanksHere& here, const Wo
                          fmt::format("0 (none) or more, at most {}", kLongestDeadlineMs));
   auto impl = std::make_shared<World::Impl>();
   impl->options = options;
-  if (options.trace != nullptr && options.engine == Engine::cuda)
-    base::bad_argument("trace", "set", "null with engine = cuda, whose kernels record no trace");
   if (options.cuda_stream != nullptr && options.engine != Engine::cuda)
     base::bad_argument("cuda_stream", options.cuda_stream, "null, but with engine = cuda");
   if (options.policy != nullptr && !options.policy_file.empty())
@@ -227,6 +226,7 @@ std::vector<OutView> World::run(std::span<const RankCall> calls) const {
 
 void World::synchronize() const {
   wait_for_streams(*impl_, "synchronize");
+  impl_->group->collect_trace();
   std::optional<protocol::FaultRecord> first;
   {
     std::lock_guard lock(impl_->mutex);

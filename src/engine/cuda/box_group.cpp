@@ -122,7 +122,8 @@ Box::Box(Group& group, int rank, std::shared_ptr<BoxKernels> kernels)
       group_(group),
       rank_(rank),
       kernels_(std::move(kernels)),
-      memory_(group.context(), protocol::make_layout(kernels_->shape())) {
+      memory_(group.context(), protocol::make_layout(kernels_->shape())),
+      trace_slots_(group.make_trace_slots(rank)) {
   if (!group.is_replay()) return;
   scratch_ = DeviceMemory(group.context(), memory_.layout().total_bytes);
   view_.layout = memory_.layout();
@@ -172,13 +173,15 @@ kernels::RankArgs Box::args(const TailCall& call) const {
   args.call.norm = call.norm;
   args.call.num_rows = call.routed.num_rows;
   args.call.layer = call.layer;
+  if (trace_slots_ != nullptr)
+    args.call.destination = reinterpret_cast<kernels::u16*>(trace_slots_->device());
   return args;
 }
 
 void Box::launch(Kind kind, engine::Stream& stream, const TailCall& call, engine::u16* destination) {
   const BoxKernels::Ready& ready = kernels_->get(kind, call, 1, stream_of(stream));
   kernels::RankArgs rank = args(call);
-  rank.call.destination = destination;
+  if (kind == Kind::take) rank.call.destination = destination;
   BoxKernels::launch(ready, stream_of(stream), call.batch, {&rank, 1});
 }
 
@@ -248,12 +251,13 @@ std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shap
     std::vector<std::unique_ptr<engine::Box>> only;
     only.push_back(
         std::make_unique<Box>(*this, options_.replay_rank,
-                              std::make_shared<BoxKernels>(store_, device_, shape, 1, kernels::PutBy::own)));
+                              std::make_shared<BoxKernels>(store_, device_, shape, 1, kernels::PutBy::own,
+                                                           options_.trace != nullptr)));
     only.front()->arm();
     return only;
   }
-  const auto kernels =
-      std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks, kernels::PutBy::peers);
+  const auto kernels = std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks,
+                                                    kernels::PutBy::peers, options_.trace != nullptr);
   std::vector<std::unique_ptr<engine::Box>> boxes;
   std::vector<const BoxMemory*> memories;
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -295,6 +299,22 @@ void Group::tail(std::span<const engine::RankTail> tails) {
     ranks[is_replay() ? 0 : static_cast<std::size_t>(own.view().rank)] = own.args(tail.call);
   }
   BoxKernels::launch(ready, on, call.batch, ranks);
+}
+
+std::shared_ptr<TraceSlots> Group::make_trace_slots(int rank) {
+  if (options_.trace == nullptr) return nullptr;
+  const auto slots = std::make_shared<TraceSlots>(context_, *main_, rank);
+  traced_.push_back(slots);
+  return slots;
+}
+
+void Group::collect_trace() {
+  std::vector<TracedRank> ranks;
+  for (const auto& slots : traced_)
+    if (const auto alive = slots.lock()) ranks.push_back(alive->take(*main_));
+  if (std::ranges::all_of(ranks, [](const TracedRank& rank) { return rank.slots.empty(); })) return;
+  TracedSpans traced = spans_of(ranks);
+  options_.trace->add_device(traced.origin_ns, std::move(traced.spans));
 }
 
 std::shared_ptr<void> Group::allocate(int, std::size_t bytes) {

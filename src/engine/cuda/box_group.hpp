@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/trace.hpp"
 #include "engine/cuda/box_kernels.hpp"
 #include "engine/cuda/box_memory.hpp"
 #include "engine/cuda/kernel_store.hpp"
+#include "engine/cuda/kernel_trace.hpp"
 #include "engine/cuda/stream.hpp"
 #include "engine/group.hpp"
 
@@ -25,6 +27,7 @@ struct GroupOptions {
   std::chrono::nanoseconds first_deadline{0};  ///< in the first call of a box
   ContextRef context;                          ///< null: the first device of the machine
   abi::Stream main_stream = nullptr;           ///< the caller's; null: one of the group's own
+  std::shared_ptr<Trace> trace;                ///< null: none
   std::shared_ptr<KernelCache> cache;  ///< null: one over the machine's NVRTC and kernel_cache_directory
 };
 
@@ -69,6 +72,7 @@ class Box final : public engine::Box {
   BoxMemory memory_;
   DeviceMemory scratch_;  // replay only: the peers' boxes
   protocol::BoxView view_;
+  std::shared_ptr<TraceSlots> trace_slots_;  // null without a trace
   int layer_ = 0;  ///< label of the latest tail, for the fault of whoever takes its output
 };
 
@@ -83,6 +87,10 @@ class Group final : public engine::Group {
   void prepare(std::span<const engine::RankTail> tails) override;
   void tail(std::span<const engine::RankTail> tails) override;
   std::shared_ptr<void> allocate(int rank, std::size_t bytes) override;
+  void collect_trace() override;
+
+  /// Slots for the tails of a rank's box, collected as long as the box lives; null without a trace.
+  std::shared_ptr<TraceSlots> make_trace_slots(int rank);
 
   const GroupOptions& options() const { return options_; }
   const ContextRef& context() const { return context_; }
@@ -97,6 +105,7 @@ class Group final : public engine::Group {
   kernels::DeviceShape device_;
   std::shared_ptr<Stream> main_;  // one for all ranks: in loopback their work is one launch's
   std::shared_ptr<Stream> side_;
+  std::vector<std::weak_ptr<TraceSlots>> traced_;
 };
 
 }  // namespace moetail::cuda

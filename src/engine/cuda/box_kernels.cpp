@@ -46,8 +46,13 @@ kernels::Kind tail_kind(Mode mode) {
 }
 
 BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device,
-                       const protocol::Shape& shape, int ranks, kernels::PutBy put)
-    : store_(std::move(store)), device_(std::move(device)), shape_(shape), ranks_(ranks), put_(put) {}
+                       const protocol::Shape& shape, int ranks, kernels::PutBy put, bool traces)
+    : store_(std::move(store)),
+      device_(std::move(device)),
+      shape_(shape),
+      ranks_(ranks),
+      put_(put),
+      traces_(traces) {}
 
 BoxKernels::Key BoxKernels::key_of(kernels::Kind kind, const engine::TailCall& call, int launch_ranks) {
   return {kind,
@@ -85,6 +90,7 @@ KernelRequest BoxKernels::request_for(kernels::Kind kind, const engine::TailCall
   request.early = call.early;
   request.launch_ranks = launch_ranks;
   request.put = put_;
+  request.traces = traces_ && (kind == kernels::Kind::front || kind == kernels::Kind::wave);
   // What a front_poll tail polls, somebody else has filled: to its kernel the routed input is published.
   if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
   KernelRequest wanted =

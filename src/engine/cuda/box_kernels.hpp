@@ -19,9 +19,9 @@ namespace moetail::cuda {
 
 class BoxKernels {
  public:
-  /// `ranks`: that run on this device. `put`: how what every rank gets whole leaves.
+  /// `ranks`: that run on this device. `put`: how what every rank gets whole leaves. `traces`: tails leave TraceSlots.
   BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device, const protocol::Shape& shape,
-             int ranks, kernels::PutBy put);
+             int ranks, kernels::PutBy put, bool traces);
 
   struct Ready {
     std::shared_ptr<const Kernel> kernel;
@@ -60,6 +60,7 @@ class BoxKernels {
   protocol::Shape shape_;
   int ranks_;
   kernels::PutBy put_;
+  bool traces_;
   std::mutex mutex_;
   std::map<Key, Ready> ready_;  // never erased from: callers keep references
   std::optional<Ready> publish_rows_;

@@ -20,9 +20,9 @@ kernels::DeviceShape device_shape_of(const ContextRef& context) {
   shape.shared_per_block = facts.shared_bytes_per_block;
   shape.shared_per_sm = facts.shared_bytes_per_sm;
   shape.shared_reserved = facts.reserved_shared_bytes_per_block;
-  shape.resident_clusters =
-      resident_clusters(context, static_cast<unsigned>(shape.max_cluster),
-                        static_cast<unsigned>(kernels::threads_of(kernels::kFewWarps)), facts.shared_bytes_per_block);
+  shape.resident_clusters = resident_clusters(context, static_cast<unsigned>(shape.max_cluster),
+                                              static_cast<unsigned>(kernels::threads_of(kernels::kFewWarps)),
+                                              facts.shared_bytes_per_block);
   return shape;
 }
 
