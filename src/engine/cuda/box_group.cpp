@@ -149,7 +149,7 @@ protocol::LaunchLink Box::link() const {
   link.deadline_ns = static_cast<protocol::u64>(group_.options().deadline.count());
   link.first_deadline_ns = static_cast<protocol::u64>(group_.options().first_deadline.count());
   link.layer = layer_;
-  link.puts_own = group_.is_replay();
+  link.puts_own = group_.put() == kernels::PutBy::own;
   return link;
 }
 
@@ -248,12 +248,12 @@ std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shap
     std::vector<std::unique_ptr<engine::Box>> only;
     only.push_back(
         std::make_unique<Box>(*this, options_.replay_rank,
-                              std::make_shared<BoxKernels>(store_, device_, shape, 1, kernels::PutBy::own)));
+                              std::make_shared<BoxKernels>(store_, device_, shape, 1, put())));
     only.front()->arm();
     return only;
   }
   const auto kernels =
-      std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks, kernels::PutBy::peers);
+      std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks, put());
   std::vector<std::unique_ptr<engine::Box>> boxes;
   std::vector<const BoxMemory*> memories;
   for (int rank = 0; rank < options_.ranks; ++rank) {
