@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/cuda/gpu.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+// The kernels' texts, so that the program needs no file beside it. Each ends with a zero.
+#define MOETAIL_TEXT(name, file)                                                 \
+  __asm__(".pushsection .rodata\n.global " #name "\n" #name ":\n.incbin \"" file \
+          "\"\n.byte 0\n.popsection\n");                                         \
+  extern "C" const char name[];
+
+MOETAIL_TEXT(moetail_probe_kernels, MOETAIL_BENCH_CUDA "/probes.cu")
+MOETAIL_TEXT(moetail_unfused_kernels, MOETAIL_BENCH_CUDA "/unfused.cu")
+
+namespace moetail::bench {
+namespace {
+
+cuda::Graph captured(const cuda::Stream& stream, const std::function<void()>& enqueue) {
+  stream.begin_capture();
+  try {
+    enqueue();
+  } catch (...) {
+    // The stream must not stay in capture: the error that comes out is the first one.
+    try {
+      stream.end_capture();
+    } catch (const Error&) {
+    }
+    throw;
+  }
+  return stream.end_capture();
+}
+
+}  // namespace
+
+const char* const kProbeKernels = moetail_probe_kernels;
+const char* const kUnfusedKernels = moetail_unfused_kernels;
+
+Gpu::Gpu()
+    : context_(cuda::Context::retain()),
+      store_(std::make_unique<cuda::KernelStore>(context_, std::make_shared<cuda::KernelCache>())),
+      stream_(std::make_unique<cuda::Stream>(context_)) {}
+
+GpuKernel Gpu::kernel(const char* source, const char* entry, const cuda::Launch& launch,
+                      const std::vector<std::string>& defines) const {
+  cuda::KernelRequest request;
+  request.spec.entry = entry;
+  request.spec.source = source;
+  request.spec.defines = defines;
+  request.spec.arch = facts().arch();
+  request.launch = launch;
+  return {store_->get(request, *stream_), launch};
+}
+
+void Gpu::upload(const cuda::DeviceMemory& to, std::size_t offset, const void* from,
+                 std::size_t bytes) const {
+  stream_->copy(to.address() + offset, from, bytes);
+  stream_->synchronize();
+}
+
+void Gpu::download(void* to, const void* from, std::size_t bytes) const {
+  stream_->copy(to, from, bytes);
+  stream_->synchronize();
+}
+
+TimedGraph::TimedGraph(const Gpu& gpu, const std::function<void()>& enqueue)
+    : gpu_(gpu),
+      graph_(captured(gpu.stream(), enqueue)),
+      exec_(graph_),
+      begin_(gpu.context(), cuda::Event::Timing::on),
+      end_(gpu.context(), cuda::Event::Timing::on) {
+  exec_.upload(gpu.stream());
+  gpu.stream().synchronize();
+}
+
+double TimedGraph::replay() const {
+  const cuda::Stream& stream = gpu_.stream();
+  stream.record(begin_);
+  exec_.launch(stream);
+  stream.record(end_);
+  stream.synchronize();
+  return cuda::elapsed_us(begin_, end_, *gpu_.context());
+}
+
+double TimedGraph::least_us(int count) const {
+  replay();
+  double least = replay();
+  for (int i = 1; i < count; ++i) least = std::min(least, replay());
+  return least;
+}
+
+}  // namespace moetail::bench
