@@ -246,14 +246,12 @@ std::unique_ptr<engine::Stream> Group::make_stream(int rank, engine::StreamRole 
 std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shape& shape) {
   if (is_replay()) {
     std::vector<std::unique_ptr<engine::Box>> only;
-    only.push_back(
-        std::make_unique<Box>(*this, options_.replay_rank,
-                              std::make_shared<BoxKernels>(store_, device_, shape, 1, put())));
+    only.push_back(std::make_unique<Box>(*this, options_.replay_rank,
+                                         std::make_shared<BoxKernels>(store_, device_, shape, 1, put())));
     only.front()->arm();
     return only;
   }
-  const auto kernels =
-      std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks, put());
+  const auto kernels = std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks, put());
   std::vector<std::unique_ptr<engine::Box>> boxes;
   std::vector<const BoxMemory*> memories;
   for (int rank = 0; rank < options_.ranks; ++rank) {
