@@ -22,6 +22,8 @@ namespace moetail::cli {
 namespace {
 
 constexpr int kWarmUpReplays = 3;
+// Of both programs together, so that the chip, idle while rows were judged, has come to its clock.
+constexpr double kWarmUpUs = 50'000;
 // Of a layer, taken from another place of the batch in each: float64 takes milliseconds a row.
 constexpr int kJudgedTokens = 16;
 
@@ -286,10 +288,9 @@ class GpuBencher : public Bencher {
     }
     const bench::Block our_block = [&] { return ours.replay(); };
     const bench::Block their_block = [&] { return theirs->tail.replay(); };
-    for (int i = 0; i < kWarmUpReplays; ++i) {
-      our_block();
-      if (theirs != nullptr) their_block();
-    }
+    double busy_us = 0;
+    for (int i = 0; i < kWarmUpReplays || busy_us < kWarmUpUs; ++i)
+      busy_us += our_block() + (theirs != nullptr ? their_block() : 0) + 1;
     progress_.begin(fmt::format("{} rounds, {}", options_.rounds, configuration_text(one)), 1);
     // Nothing of a GPU's spins between replays, and a pause would let it doze.
     row.rounds = bench::interleave(options_.rounds, our_block,

@@ -16,6 +16,7 @@ using protocol::u32;
 using protocol::u64;
 
 constexpr int kRepeats = 5;
+constexpr double kBusyUs = 20'000;
 constexpr unsigned kCopyThreads = 512, kEmptyThreads = 288, kWarp = 32;
 constexpr unsigned kCopyBlocksPerSm = 4;
 constexpr u64 kLinesInFlight = 8;  // probes.cu has it too
@@ -28,7 +29,7 @@ constexpr std::size_t kExchangeBytes = 512;
 
 double slope_us(const Gpu& gpu, const std::function<void(u32 rounds)>& enqueue) {
   const TimedGraph few(gpu, [&] { enqueue(kFewRounds); }), many(gpu, [&] { enqueue(kManyRounds); });
-  return (many.least_us(kRepeats) - few.least_us(kRepeats)) / (kManyRounds - kFewRounds);
+  return (many.least_us(kRepeats, kBusyUs) - few.least_us(kRepeats, kBusyUs)) / (kManyRounds - kFewRounds);
 }
 
 void measure_bandwidth(const Gpu& gpu, u64 bytes, GpuCeilings& found) {
@@ -54,8 +55,8 @@ void measure_bandwidth(const Gpu& gpu, u64 bytes, GpuCeilings& found) {
     for (int i = 0; i < kPasses; ++i) gpu.launch(read, source, to.as<u32>(), lines);
   });
   const double passed = 1e6 * kPasses * static_cast<double>(found.bytes);
-  found.copy_bytes_per_second = 2 * passed / copies.least_us(kRepeats);
-  found.read_bytes_per_second = passed / reads.least_us(kRepeats);
+  found.copy_bytes_per_second = 2 * passed / copies.least_us(kRepeats, kBusyUs);
+  found.read_bytes_per_second = passed / reads.least_us(kRepeats, kBusyUs);
 }
 
 double measure_chain(const Gpu& gpu, int chain, bool dependent) {
@@ -67,7 +68,7 @@ double measure_chain(const Gpu& gpu, int chain, bool dependent) {
   const TimedGraph graph(gpu, [&] {
     for (int i = 0; i < chain; ++i) gpu.launch(empty);
   });
-  return graph.least_us(kRepeats) / chain;
+  return graph.least_us(kRepeats, kBusyUs) / chain;
 }
 
 double measure_publish(const Gpu& gpu) {
