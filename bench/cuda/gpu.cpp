@@ -6,13 +6,19 @@
 #include "base/error.hpp"
 
 // The kernels' texts, so that the program needs no file beside it. Each ends with a zero.
-#define MOETAIL_TEXT(name, file)                                                 \
-  __asm__(".pushsection .rodata\n.global " #name "\n" #name ":\n.incbin \"" file \
-          "\"\n.byte 0\n.popsection\n");                                         \
-  extern "C" const char name[];
-
-MOETAIL_TEXT(moetail_probe_kernels, MOETAIL_BENCH_CUDA "/probes.cu")
-MOETAIL_TEXT(moetail_unfused_kernels, MOETAIL_BENCH_CUDA "/unfused.cu")
+asm(R"(
+.pushsection .rodata
+.global moetail_probe_kernels
+moetail_probe_kernels:
+.incbin ")" MOETAIL_BENCH_CUDA R"(/probes.cu"
+.byte 0
+.global moetail_unfused_kernels
+moetail_unfused_kernels:
+.incbin ")" MOETAIL_BENCH_CUDA R"(/unfused.cu"
+.byte 0
+.popsection
+)");
+extern "C" const char moetail_probe_kernels[], moetail_unfused_kernels[];
 
 namespace moetail::bench {
 namespace {
