@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "bench/baseline.hpp"
@@ -11,6 +10,7 @@
 #include "cli/bencher.hpp"
 #include "cli/contestant.hpp"
 #include "cli/format.hpp"
+#include "cli/machine.hpp"
 #include "cli/step_driver.hpp"
 
 namespace moetail::cli {
