@@ -110,9 +110,9 @@ gpu-sanitize: ## the small cases under compute-sanitizer: memcheck, racecheck, s
 	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
 	@tools/sanitize_gpu.sh $(carry) $(ARGS)
 
-gpu-bench: ## timings of the kernels on a GPU
+gpu-bench: ## moetail bench --engine cuda $(ARGS)
 	@[ -x $(gpu_program) ] || $(MAKE) --no-print-directory gpu-build
-	@tools/run_gpu.sh $(gpu_program) 300 gpu-bench bench only $(ARGS)
+	@tools/run_gpu.sh $(carry)/moetail 300 gpu-bench bench --engine cuda $(ARGS)
 
 clean: ## remove everything that was built
 	@rm -rf build

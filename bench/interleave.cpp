@@ -48,10 +48,14 @@ bool wait_until_quiet(int limit_ms) {
   return false;
 }
 
-Rounds interleave(int rounds, const Block& ours, const Block& theirs) {
+bool pause_until_quiet() {
+  return wait_until_quiet();
+}
+
+Rounds interleave(int rounds, const Block& ours, const Block& theirs, const Pause& pause) {
   Rounds result;
   const auto run = [&](const Block& block, std::vector<double>& to) {
-    if (!wait_until_quiet()) ++result.restless_steps;
+    if (!pause()) ++result.restless_steps;
     to.push_back(block());
   };
   for (int round = 0; round < rounds; ++round) {

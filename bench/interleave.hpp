@@ -23,14 +23,24 @@ struct Rounds {
   std::vector<double> noise() const;
 };
 
-/// `rounds` rounds of ours, theirs, ours. Before each step the process is quiet (wait_until_quiet). `theirs` may be empty.
-Rounds interleave(int rounds, const Block& ours, const Block& theirs);
+/// What stands before each step; false where it did not help.
+using Pause = std::function<bool()>;
+
+/// Returns when no thread of this process uses a core any more, or after half a second: an OpenMP runtime's threads go on spinning for some
+/// milliseconds after their last work and would take cores from the other version. True if it became quiet.
+bool pause_until_quiet();
+/// For programs that share no thread.
+inline bool no_pause() {
+  return true;
+}
+
+/// `rounds` rounds of ours, theirs, ours, each after a `pause`. `theirs` may be empty.
+Rounds interleave(int rounds, const Block& ours, const Block& theirs, const Pause& pause = pause_until_quiet);
 
 /// The same step `count` times with no other version in between: what interleaving is compared with.
 std::vector<double> alone(int count, const Block& block);
 
-/// Returns when no thread of this process uses a core any more, or after `limit_ms`. An OpenMP runtime's threads go on spinning
-/// for some milliseconds after their last work and would take cores from the other version. True if it became quiet.
+/// pause_until_quiet with another limit.
 bool wait_until_quiet(int limit_ms = 500);
 
 }  // namespace moetail::bench

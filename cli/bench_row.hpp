@@ -15,6 +15,7 @@ namespace moetail::cli {
 
 /// What the other program did in a row.
 struct OtherResult {
+  std::string name = "oneDNN";
   std::string description;  ///< empty: there was none, for the reason `absence`
   std::string absence;
   std::vector<double> layer_us;  ///< of all rounds
@@ -26,19 +27,25 @@ struct OtherResult {
 };
 
 struct BenchRow {
+  Engine engine = Engine::cpu;
   Result result;                 ///< ours; timing and checks of all rounds
   std::vector<double> layer_us;  ///< ours
   std::vector<double> alone_us;
   bench::Rounds rounds;
   std::optional<bench::Load> load;  ///< while the rounds ran
   Ceilings ceilings;                ///< what result.floor was computed from
+  std::uint64_t rank_bytes = 0;     ///< CUDA: what one rank's layer reads and writes, mailboxes included
   OtherResult other;
 
   /// A time may be shown.
   bool shows_ours() const { return result.checks.passed(); }
   bool shows_ratio() const { return shows_ours() && other.ran() && other.passed(); }
   bool passed() const { return result.checks.passed() && (!other.ran() || other.passed()); }
-  /// Bytes of the floor over the median time.
+  /// What the floor counts: of one rank on a GPU, of all ranks on a CPU.
+  std::uint64_t bytes() const {
+    return engine == Engine::cuda ? rank_bytes : result.configuration.plan.floor_bytes();
+  }
+  /// Those over the median time.
   double bytes_per_second() const;
 };
 

@@ -37,15 +37,23 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
 }
 
 CLI::App* add_bench(CLI::App& app, BenchOptions& options) {
-  CLI::App* bench = app.add_subcommand(
-      "bench", "Time layers against their floor and against oneDNN, in turn; --batch defaults to 1,2,4,8,16");
+  CLI::App* bench = app.add_subcommand("bench",
+                                       "Time layers against their floor and a baseline, in turn: all ranks "
+                                       "against oneDNN on the CPU; on a GPU one rank, its peers "
+                                       "replayed, against finalize, RMSNorm, cuBLASLt and add. --batch "
+                                       "defaults to 1,2,4,8,16, on a GPU up to 128");
   add_shape_flags(*bench, options.shape);
   add_call_flags(*bench, options.call);
+  add_put_flag(*bench, options.call);
   add_session_flags(*bench, options.session);
-  bench->add_option("--layers", options.layers, "synthetic layers, each with its own weights [16]")
+  bench
+      ->add_option("--layers", options.layers,
+                   "synthetic layers, each with its own weights [16; 93 on a GPU]")
       ->type_name("N");
-  add_number_flag(*bench, "--rounds", "rounds of our step, oneDNN's and ours again [20]", kLeastSteps, 10000,
-                  options.rounds);
+  bench->add_flag("--cold-rows", options.cold_rows, "GPU: expert rows out of memory, not out of L2");
+  bench->add_flag("--take", options.take, "GPU: the take behind each tail, in the same graph");
+  add_number_flag(*bench, "--rounds", "rounds of our step, the baseline's and ours again [20]", kLeastSteps,
+                  10000, options.rounds);
   bench->add_flag("--alone", options.alone, "also time each program with no other in between");
   bench->add_option("--csv", options.csv_file, "write the rows as CSV")->type_name("FILE");
   bench->add_option("--html", options.html_file, "write the report as one HTML page with plots")
@@ -99,9 +107,9 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
       ->type_name("FILE")
       ->required();
   trace->add_option("--layers", run.layers, "number of synthetic MoE layers [16]")->type_name("N");
-  run.steps = 3;
-  add_number_flag(*trace, "--steps", "decode steps that are traced, after two that warm up [3]", 1, 1000,
-                  run.steps);
+  run.steps = 0;
+  add_number_flag(*trace, "--steps", "decode steps that are traced, after some that warm up [3; 1 on a GPU]",
+                  1, 1000, run.steps);
   add_shape_flags(*trace, run.shape);
   add_call_flags(*trace, run.call);
   add_session_flags(*trace, run.session);

@@ -7,7 +7,7 @@
 namespace moetail::cli {
 
 int run_command(const RunOptions& given);
-int bench_command(const BenchOptions& options);
+int bench_command(const BenchOptions& given);
 int make_checkpoint_command(const MakeCheckpointOptions& options);
 int plan_command(const PlanOptions& options);
 int trace_command(const TraceOptions& given);

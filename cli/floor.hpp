@@ -22,17 +22,18 @@ struct Ceilings {
 /// Code::invalid_argument if that is ill-formed.
 Ceilings find_ceilings();
 
-/// Both lower limits of a layer's time.
+/// Lower limits of a layer's time, each by itself.
 struct Floor {
-  double bytes_us = 0;  ///< plan.floor_bytes() at the measured bandwidth
-  double flops_us = 0;  ///< plan.flops at the measured bf16 peak
+  double bytes_us = 0;  ///< bytes at the measured bandwidth
+  double flops_us = 0;  ///< plan.flops at the measured bf16 peak; 0 on a GPU, where it is no limit
+  double chain_us = 0;  ///< of a GPU: what has to happen one after the other, whatever the bytes
 
-  double us() const { return std::max(bytes_us, flops_us); }
+  double us() const { return std::max({bytes_us, flops_us, chain_us}); }
 };
 
 inline Floor floor_of(const Plan& plan, const Ceilings& ceilings) {
   return {1e6 * static_cast<double>(plan.floor_bytes()) / ceilings.bytes_per_second,
-          1e6 * static_cast<double>(plan.flops) / ceilings.flops_per_second};
+          1e6 * static_cast<double>(plan.flops) / ceilings.flops_per_second, 0};
 }
 
 /// The formula and its measured constants, for people.

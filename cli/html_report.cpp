@@ -38,6 +38,7 @@ std::string text_of(const json& value) {
 std::string line_name(const json& row) {
   std::string name = fmt::format("T={} {}", row.at("tp").get<int>(), text_of(row.at("mode_asked")));
   if (row.at("form") != "rows") name += " " + text_of(row.at("form"));
+  if (row.at("put") != "-") name += " " + text_of(row.at("put"));
   return name;
 }
 
@@ -63,19 +64,20 @@ std::string plots(const json& rows) {
       lines(rows, "", false, [](const json& row) { return number(row["median_us"]); });
   for (auto& one : lines(rows, "floor ", true, [](const json& row) { return number(row["floor_us"]); }))
     latency.push_back(std::move(one));
-  for (auto& one : lines(rows, "oneDNN ", false,
+  const std::string baseline = rows.empty() ? "" : text_of(rows[0]["baseline"]["name"]);
+  for (auto& one : lines(rows, baseline + " ", false,
                          [](const json& row) { return number(row["baseline"].value("median_us", json())); }))
     latency.push_back(std::move(one));
   std::string html = figure(
       svg_plot({"Latency of a layer", "B, tokens", "median, us", Scale::logarithmic, {}}, latency),
       "Median of one layer with weights of its own. The floor is the larger of bytes over measured bandwidth "
-      "and operations over measured peak.");
+      "and, on a CPU, operations over measured peak or, on a GPU, what has to happen one after the other.");
   html += figure(
       svg_plot({"Percent of the floor", "B, tokens", "%", Scale::linear, {100}},
                lines(rows, "", false, [](const json& row) { return number(row["percent_of_floor"]); })),
       "100 % would be the machine's own limit.");
-  std::vector<Series> ratios =
-      lines(rows, "ours over oneDNN, ", false, [](const json& row) { return median_of(row["ratio"]); });
+  std::vector<Series> ratios = lines(rows, "ours over " + baseline + ", ", false,
+                                     [](const json& row) { return median_of(row["ratio"]); });
   for (auto& one : lines(rows, "noise, ", true, [](const json& row) { return median_of(row["noise"]); }))
     ratios.push_back(std::move(one));
   return html + figure(svg_plot({"Ratio to the baseline", "B, tokens", "ratio", Scale::linear, {1}}, ratios),
@@ -101,6 +103,12 @@ std::string table(const std::vector<BenchRow>& rows) {
   return html + "</table>\n";
 }
 
+/// What computed, beside the cores.
+std::string processor_text(const json& machine) {
+  return machine.contains("gpu") ? "; " + text_of(machine.at("gpu"))
+                                 : ", " + text_of(machine.at("dispatch_target")) + " arithmetic";
+}
+
 std::string method(const json& report) {
   const json& machine = report.at("machine");
   const json& model = report.at("model");
@@ -108,14 +116,15 @@ std::string method(const json& report) {
   const json& words = report.at("command_line");
   for (std::size_t i = 1; i < words.size(); ++i) command += " " + text_of(words[i]);
   std::string html = fmt::format(
-      "<p>{}, {} cores, {} arithmetic; version {}, {}. Hidden {}, latent {}, top-k {}, {} layers with "
+      "<p>{}, {} cores{}; version {}, {}. Hidden {}, latent {}, top-k {}, {} layers with "
       "weights "
       "of their own.</p>\n<p><code>{}</code></p>\n",
       html_escaped(text_of(machine.at("cpu"))), machine.at("cores").get<int>(),
-      html_escaped(text_of(machine.at("dispatch_target"))), html_escaped(text_of(report.at("version"))),
+      html_escaped(processor_text(machine)), html_escaped(text_of(report.at("version"))),
       html_escaped(text_of(report.at("date"))), model.at("hidden").get<int>(), model.at("latent").get<int>(),
       model.at("top_k").get<int>(), model.at("layers").size(), html_escaped(command));
   std::string notes;
+  if (report.contains("method")) notes += "<p>" + html_escaped(text_of(report.at("method"))) + "</p>\n";
   for (const json& row : report.at("results")) {
     const json& baseline = row.at("baseline");
     const std::string note = baseline.contains("absence")

@@ -101,6 +101,7 @@ json result_json(const Result& result) {
           {"floor_us", has_floor ? time(result.floor.us()) : json()},
           {"floor_bytes_us", has_floor ? time(result.floor.bytes_us) : json()},
           {"floor_flops_us", has_floor ? time(result.floor.flops_us) : json()},
+          {"floor_chain_us", result.floor.chain_us > 0 ? time(result.floor.chain_us) : json()},
           {"percent_of_floor", has_floor ? time(result.percent_of_floor()) : json()},
           {"worst_row_error", checks.worst_error},
           {"worst_row_bound", checks.worst_bound},

@@ -12,7 +12,17 @@
 namespace moetail::cli {
 namespace {
 
-// The inputs of tokens from `first` on, as a smaller call has them. Permuted rows stay where the map says.
+std::uint64_t hash_of(std::uint64_t hash, std::span<const Bf16> bits) {
+  for (const Bf16 word : bits) hash = verify::mix64(hash + word + 1);
+  return hash;
+}
+
+std::string place_text(int step, int layer) {
+  return fmt::format("step {}, layer {}", step, layer);
+}
+
+}  // namespace
+
 verify::RankInput from_token(const verify::RankInput& input, const Shape& shape, int first, int num_tokens) {
   const std::ptrdiff_t latent_offset = static_cast<std::ptrdiff_t>(first) * shape.latent;
   const std::ptrdiff_t hidden_offset = static_cast<std::ptrdiff_t>(first) * shape.hidden;
@@ -34,20 +44,26 @@ verify::RankInput from_token(const verify::RankInput& input, const Shape& shape,
   return part;
 }
 
-std::uint64_t hash_of(std::uint64_t hash, std::span<const Bf16> bits) {
-  for (const Bf16 word : bits) hash = verify::mix64(hash + word + 1);
-  return hash;
+void note_report(Checks& checks, const verify::RowReport& report, int step, int layer, int first_token) {
+  checks.rows_checked += static_cast<std::uint64_t>(report.rows);
+  if (report.ratio > checks.worst_ratio) {
+    checks.worst_ratio = report.ratio;
+    checks.worst_error = report.error;
+    checks.worst_bound = report.bound;
+    checks.worst_step = step;
+    checks.worst_layer = layer;
+    checks.worst_token = first_token + report.worst_token;
+  }
+  if (report.passes()) return;
+  checks.within_bound = false;
+  checks.note_mismatch(
+      fmt::format("{}, tokens from {}: {}", place_text(step, layer), first_token, report.text()));
 }
-
-}  // namespace
 
 Judge::Judge(std::span<const LayerWeights> weights, const Inputs& inputs, Mode mode, int steps)
     : weights_(weights), inputs_(inputs), twoshot_(mode == Mode::twoshot), steps_(steps) {
-  const InputSpec& spec = inputs.spec();
   checks_.rows_total =
-      static_cast<std::uint64_t>(steps) * weights.size() * static_cast<std::uint64_t>(spec.batch);
-  const std::size_t rows = weights.size() * static_cast<std::size_t>(spec.batch);
-  for (auto& rows_of_step : earlier_) rows_of_step.resize(rows * static_cast<std::size_t>(spec.shape.hidden));
+      static_cast<std::uint64_t>(steps) * weights.size() * static_cast<std::uint64_t>(inputs.spec().batch);
 }
 
 void Judge::check_step(const StepOutput& output, int step) {
@@ -76,7 +92,7 @@ void Judge::check_step(const StepOutput& output, int step) {
 }
 
 std::string Judge::place(int step, int position) const {
-  return fmt::format("step {}, layer {}", step, weights_[static_cast<std::size_t>(position)].layer);
+  return place_text(step, weights_[static_cast<std::size_t>(position)].layer);
 }
 
 void Judge::compare_ranks(const StepOutput& output, int step, int position) {
@@ -95,15 +111,27 @@ void Judge::compare_ranks(const StepOutput& output, int step, int position) {
 }
 
 void Judge::compare_repeat(std::span<const Bf16> rows, int step, int position) {
-  const std::span<Bf16> earlier = std::span(earlier_[static_cast<std::size_t>(step % 2)])
-                                      .subspan(static_cast<std::size_t>(position) * rows.size(), rows.size());
-  if (step >= 2 && !std::ranges::equal(rows, earlier)) {
-    checks_.repeat_equal = false;
-    checks_.note_mismatch(
-        fmt::format("{}: differs from step {} with the same inputs: {}", place(step, position), step - 2,
-                    verify::compare_bits(earlier, rows, inputs_.spec().shape.hidden).text()));
-  }
+  std::vector<Bf16>& all = earlier_[static_cast<std::size_t>(step % 2)];
+  all.resize(weights_.size() * rows.size());
+  const std::span<Bf16> earlier =
+      std::span(all).subspan(static_cast<std::size_t>(position) * rows.size(), rows.size());
+  if (step >= 2)
+    compare_with_earlier(rows, earlier, step, position,
+                         fmt::format("from step {} with the same inputs", step - 2));
   std::ranges::copy(rows, earlier.begin());
+}
+
+void Judge::compare_with_earlier(std::span<const Bf16> rows, std::span<const Bf16> earlier, int step,
+                                 int position, const std::string& what) {
+  if (std::ranges::equal(rows, earlier)) return;
+  checks_.repeat_equal = false;
+  checks_.note_mismatch(fmt::format("{}: differs {}: {}", place(step, position), what,
+                                    verify::compare_bits(earlier, rows, inputs_.spec().shape.hidden).text()));
+}
+
+void Judge::note_failure(std::string text) {
+  checks_.within_bound = false;
+  checks_.note_mismatch(std::move(text));
 }
 
 void Judge::compare_with_oracle(std::span<const Bf16> rows, int step, int position, int first_token,
@@ -121,19 +149,7 @@ void Judge::compare_with_oracle(std::span<const Bf16> rows, int step, int positi
   const verify::RowReport report = verify::check_rows(
       verify::expect(problem, columns), rows.subspan(static_cast<std::size_t>(first_token) * hidden,
                                                      static_cast<std::size_t>(num_tokens) * hidden));
-  checks_.rows_checked += static_cast<std::uint64_t>(report.rows);
-  if (report.ratio > checks_.worst_ratio) {
-    checks_.worst_ratio = report.ratio;
-    checks_.worst_error = report.error;
-    checks_.worst_bound = report.bound;
-    checks_.worst_step = step;
-    checks_.worst_layer = layer.layer;
-    checks_.worst_token = first_token + report.worst_token;
-  }
-  if (report.passes()) return;
-  checks_.within_bound = false;
-  checks_.note_mismatch(
-      fmt::format("{}, tokens from {}: {}", place(step, position), first_token, report.text()));
+  note_report(checks_, report, step, layer.layer, first_token);
 }
 
 }  // namespace moetail::cli

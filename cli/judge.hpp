@@ -39,6 +39,12 @@ struct Checks {
   }
 };
 
+/// Counts a comparison with the oracle. `step`, `layer` and `first_token` say where `report`'s rows come from.
+void note_report(Checks& checks, const verify::RowReport& report, int step, int layer, int first_token);
+
+/// The inputs of `num_tokens` tokens from `first` on, as a smaller call has them. Permuted rows stay where the map says.
+verify::RankInput from_token(const verify::RankInput& input, const Shape& shape, int first, int num_tokens);
+
 /// Where a step's rows are: [B, H] for each layer and rank.
 class StepOutput {
  public:
@@ -57,13 +63,21 @@ class Judge {
   /// Step number `step`, in order from 0 on.
   void check_step(const StepOutput& output, int step);
 
+  // The parts of it, for who looks at some rows only.
+  /// The tokens from `first_token` on of `rows`, a layer's whole output [B, H], against the oracle.
+  void compare_with_oracle(std::span<const Bf16> rows, int step, int position, int first_token,
+                           int num_tokens);
+  /// A layer's rows that have to be the bits of `earlier`; `what` says whose those are.
+  void compare_with_earlier(std::span<const Bf16> rows, std::span<const Bf16> earlier, int step, int position,
+                            const std::string& what);
+  /// What kept the rows from being there at all.
+  void note_failure(std::string text);
+
   const Checks& checks() const { return checks_; }
 
  private:
   void compare_ranks(const StepOutput& output, int step, int position);
   void compare_repeat(std::span<const Bf16> rows, int step, int position);
-  void compare_with_oracle(std::span<const Bf16> rows, int step, int position, int first_token,
-                           int num_tokens);
   std::string place(int step, int position) const;
 
   std::span<const LayerWeights> weights_;

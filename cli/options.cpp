@@ -34,6 +34,8 @@ constexpr Choice<Engine> kEngines[] = {
 constexpr Choice<WorldKind> kWorlds[] = {{"virtual", WorldKind::virtual_ranks},
                                          {"replay", WorldKind::replay}};
 
+constexpr Choice<Put> kPuts[] = {{"multicast", Put::multicast}, {"unicast", Put::unicast}};
+
 template <typename T, std::size_t N>
 std::string names_of(const Choice<T> (&choices)[N]) {
   std::string names;
@@ -163,6 +165,21 @@ void add_call_flags(CLI::App& app, CallOptions& options) {
   app.add_option("--policy", options.policy_file, "JSON file that changes the mode table")->type_name("FILE");
 }
 
+void add_put_flag(CLI::App& app, CallOptions& options) {
+  add_text(app, "--put", "PUT,...", "GPU: how what every rank gets whole leaves: multicast, unicast [both]",
+           [&options](const std::string& text) {
+             options.puts.clear();
+             for (const std::string_view part : split_at_commas(text))
+               options.puts.push_back(choose("--put", part, kPuts));
+           });
+}
+
+const char* put_name(Put put) {
+  for (const auto& choice : kPuts)
+    if (choice.value == put) return choice.name;
+  return "-";
+}
+
 void add_seed_flag(CLI::App& app, std::uint64_t& seed) {
   add_text(app, "--seed", "N", "seed of everything synthetic [1]", [&seed](const std::string& text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
@@ -181,7 +198,10 @@ void add_engine_flags(CLI::App& app, SessionOptions& options) {
   add_text(app, "--engine", "ENGINE", "auto, cpu, cuda [auto]",
            [&options](const std::string& text) { options.engine = choose("--engine", text, kEngines); });
   add_text(app, "--world", "WORLD", "virtual (all ranks in this process), replay (CUDA only) [virtual]",
-           [&options](const std::string& text) { options.world = choose("--world", text, kWorlds); });
+           [&options](const std::string& text) {
+             options.world = choose("--world", text, kWorlds);
+             options.world_given = true;
+           });
   add_text(
       app, "--deadline", "SECONDS", "longest wait for a peer, 0 for none [10; 60 for the first call]",
       [&options](const std::string& text) {

@@ -33,7 +33,11 @@ struct CallOptions {
   std::optional<WeightType> weights;
   bool residual = false;
   std::string policy_file;
+  std::vector<Put> puts = {Put::automatic};  ///< --put, of bench only
 };
+
+/// "multicast", "unicast"; "-" where the transport decides.
+const char* put_name(Put put);
 
 enum class WorldKind : int { virtual_ranks, replay };
 
@@ -41,7 +45,8 @@ enum class WorldKind : int { virtual_ranks, replay };
 struct SessionOptions {
   Engine engine = Engine::automatic;
   WorldKind world = WorldKind::virtual_ranks;
-  bool processes = false;  ///< --processes, of run only: each rank a process
+  bool world_given = false;  ///< --world was there
+  bool processes = false;    ///< --processes, of run only: each rank a process
   std::optional<double> deadline_seconds;
   std::uint64_t seed = 1;
   std::string json_file;  ///< "-": stdout; empty: none
@@ -68,13 +73,16 @@ struct RunOptions {
 
 struct BenchOptions {
   ShapeOptions shape;
-  CallOptions call;  ///< batches: 1, 2, 4, 8, 16 where none are given
+  CallOptions
+      call;  ///< batches: 1, 2, 4, 8, 16, on a GPU up to 128, where none are given; puts: both on a GPU
   SessionOptions session;
-  std::string layers;     ///< number of synthetic layers; empty: 16
-  int rounds = 20;        ///< of one step of ours, the baseline's, and ours again
-  bool alone = false;     ///< time each program with no other in between, too
-  std::string csv_file;   ///< empty: none
-  std::string html_file;  ///< likewise
+  std::string layers;      ///< number of synthetic layers; empty: 16, on a GPU 93
+  int rounds = 20;         ///< of one step of ours, the baseline's, and ours again
+  bool alone = false;      ///< time each program with no other in between, too
+  bool cold_rows = false;  ///< GPU: expert rows out of memory, not out of L2
+  bool take = false;       ///< GPU: the take behind each tail, in the same graph
+  std::string csv_file;    ///< empty: none
+  std::string html_file;   ///< likewise
 };
 
 struct TraceOptions {
@@ -124,6 +132,7 @@ void add_number_flag(CLI::App& app, const char* flag, const char* help, int smal
                      int& value);
 void add_input_flags(CLI::App& app, CallOptions& options);  ///< all of a call's but --mode and --policy
 void add_call_flags(CLI::App& app, CallOptions& options);
+void add_put_flag(CLI::App& app, CallOptions& options);
 void add_engine_flags(CLI::App& app, SessionOptions& options);  ///< all of a session's but --json
 void add_session_flags(CLI::App& app, SessionOptions& options);
 

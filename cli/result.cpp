@@ -20,12 +20,13 @@ const char* yes_or_no(bool value) {
   return value ? "yes" : "NO";
 }
 
-std::string configuration_text(const Configuration& one) {
-  return fmt::format("{}, T={}, B={}", protocol::mode_name(one.plan.mode), one.input.shape.ranks,
-                     one.input.batch);
-}
-
 }  // namespace
+
+std::string configuration_text(const Configuration& one) {
+  const std::string put = one.put == Put::automatic ? "" : fmt::format(", {} put", put_name(one.put));
+  return fmt::format("{}, T={}, B={}{}", protocol::mode_name(one.plan.mode), one.input.shape.ranks,
+                     one.input.batch, put);
+}
 
 Timing timing_of(std::vector<double> layer_us) {
   if (layer_us.empty()) return {};

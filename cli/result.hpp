@@ -32,6 +32,9 @@ struct Result {
   double percent_of_floor() const { return timing.median_us > 0 ? 100 * floor.us() / timing.median_us : 0; }
 };
 
+/// "front, T=8, B=4": which row, in messages.
+std::string configuration_text(const Configuration& one);
+
 /// The columns that `result_cells` fills.
 const std::vector<Column>& result_columns();
 

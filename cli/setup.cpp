@@ -106,13 +106,13 @@ Configuration make_configuration(const InputSpec& input, Mode mode, const Policy
   request.weights = input.weights;
   request.residual = input.residual;
   const Plan plan = make_plan(request, policy);
-  if (input.form != Form::published || plan.mode != Mode::front) return {input, mode, plan};
+  if (input.form != Form::published || plan.mode != Mode::front) return {input, mode, plan, Put::automatic};
   if (mode == Mode::front)
     base::bad_argument("--form", "published",
                        "rows, permuted or partial in front mode, whose experts publish nothing");
   // A producer that publishes is served by publish mode, whatever the policy says of the batch.
   request.mode = Mode::publish;
-  return {input, Mode::publish, make_plan(request, policy)};
+  return {input, Mode::publish, make_plan(request, policy), Put::automatic};
 }
 
 std::uint64_t mailbox_bytes(const Shape& shape) {
@@ -147,7 +147,10 @@ std::vector<Configuration> make_configurations(const ShapeOptions& shape, const 
                                  call.residual,
                                  seed,
                                  false};
-        configurations.push_back(make_configuration(input, mode, policy));
+        for (const Put put : call.puts) {
+          configurations.push_back(make_configuration(input, mode, policy));
+          configurations.back().put = put;
+        }
       }
     }
   }

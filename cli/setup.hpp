@@ -20,6 +20,7 @@ struct Configuration {
   InputSpec input;
   Mode mode = Mode::automatic;  ///< as asked for
   Plan plan;                    ///< plan.mode: what runs
+  Put put = Put::automatic;     ///< of a replayed rank
 };
 
 struct RunSetup {
@@ -31,7 +32,7 @@ struct RunSetup {
   std::vector<Configuration> configurations;
 };
 
-/// Every (T, B, mode) of `call` with its plan. Throws what make_plan throws, and Code::invalid_argument for published input in a
+/// Every (T, B, mode, put) of `call` with its plan. Throws what make_plan throws, and Code::invalid_argument for published input in a
 /// configuration that front mode serves.
 /// `engine`: whose built-in policy serves what no file decides.
 std::vector<Configuration> make_configurations(const ShapeOptions& shape, const CallOptions& call,

@@ -34,6 +34,19 @@ World make_world(const InputSpec& spec, const WorldOptions& options) {
   return spec.shape.ranks == 1 ? World::single(options) : World::virtual_ranks(spec.shape.ranks, options);
 }
 
+void fill_peers_of(const TailBox& box, const Inputs& inputs, Mode running) {
+  const InputSpec& spec = inputs.spec();
+  const auto batch = static_cast<std::size_t>(spec.batch);
+  const std::size_t latent = batch * static_cast<std::size_t>(spec.shape.latent);
+  const std::size_t hidden = batch * static_cast<std::size_t>(spec.shape.hidden);
+  const std::vector<Bf16> partials = inputs.partials_of(0);
+  std::vector<SentRows> ranks;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(spec.shape.ranks); ++rank)
+    ranks.push_back(
+        {std::span(partials).subspan(rank * latent, latent), {inputs.ranks(0)[rank].shared, hidden}});
+  box.fill_peers(spec.batch, running, ranks);
+}
+
 std::size_t output_size(const InputSpec& spec, std::size_t num_layers, int num_ranks) {
   return num_layers * static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(spec.batch) *
          static_cast<std::size_t>(spec.shape.hidden);
@@ -71,20 +84,7 @@ StepDriver::StepDriver(const World& world, std::span<Bf16> outputs, Buffer<Bf16>
           TailWeights::from_full(shape, box.rank(), residence_.of(layer.up_proj.span(), box.rank()),
                                  residence_.of(layer.norm.span(), box.rank())),
           layer.layer);
-  if (inputs.spec().replay) fill_peers();
-}
-
-void StepDriver::fill_peers() {
-  const InputSpec& spec = inputs_.spec();
-  const auto batch = static_cast<std::size_t>(spec.batch);
-  const std::size_t latent = batch * static_cast<std::size_t>(spec.shape.latent);
-  const std::size_t hidden = batch * static_cast<std::size_t>(spec.shape.hidden);
-  const std::vector<Bf16> partials = inputs_.partials_of(0);
-  std::vector<SentRows> ranks;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(spec.shape.ranks); ++rank)
-    ranks.push_back(
-        {std::span(partials).subspan(rank * latent, latent), {inputs_.ranks(0)[rank].shared, hidden}});
-  boxes_.front().fill_peers(spec.batch, running_, ranks);
+  if (inputs.spec().replay) fill_peers_of(boxes_.front(), inputs, running);
 }
 
 PreparedTail& StepDriver::tail(int position, int rank) {

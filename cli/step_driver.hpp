@@ -22,6 +22,9 @@ std::size_t output_size(const InputSpec& spec, std::size_t num_layers, int num_r
 /// The world that runs calls of `spec`: all ranks in this process, or rank 0 alone in replay.
 World make_world(const InputSpec& spec, const WorldOptions& options);
 
+/// Puts into a replayed rank's box what its peers send in calls of `inputs`, which has one set. `running`: the mode of those calls.
+void fill_peers_of(const TailBox& box, const Inputs& inputs, Mode running);
+
 /// What runs the steps of one configuration, wherever its ranks are.
 class StepRunner : public StepOutput {
  public:
@@ -70,7 +73,6 @@ class StepDriver : public StepRunner {
   using Clock = std::chrono::steady_clock;
 
   void enqueue_layer(int position, int step);
-  void fill_peers();
   void produce(const PreparedTail& tail, int set, int rank);
   std::span<Bf16> output_rows(int position, int rank) const;
   PreparedTail& tail(int position, int rank);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// moetail trace: what every thread of every rank does in some decode steps, as a trace file and as a table of phases.
+// moetail trace: what every thread of every rank, or every warp of one on a GPU, does in some decode steps, as a trace file and as a table of
+// phases.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "cli/setup.hpp"
 #include "cli/step_driver.hpp"
 #include "cli/table.hpp"
+#include "cli/traced_steps.hpp"
 
 namespace moetail::cli {
 namespace {
@@ -49,7 +51,7 @@ std::vector<Phase> phases_of(const std::vector<Trace::Span>& spans) {
 }
 
 /// The trace event format of Chrome, which Perfetto reads: a process a rank, complete events in microseconds.
-json chrome_trace(const std::vector<Trace::Span>& spans) {
+json chrome_trace(const std::vector<Trace::Span>& spans, Engine engine) {
   json events = json::array();
   std::set<std::pair<int, int>> threads;
   for (const auto& span : spans) {
@@ -68,59 +70,74 @@ json chrome_trace(const std::vector<Trace::Span>& spans) {
   };
   for (const auto& [rank, thread] : threads) {
     name("process_name", rank, thread, fmt::format("rank {}", rank));
-    name("thread_name", rank, thread, fmt::format("thread {}", thread));
+    name("thread_name", rank, thread, thread_name(engine, thread));
   }
   return {{"displayTimeUnit", "ns"}, {"traceEvents", events}};
 }
 
-json phases_json(const std::vector<Phase>& phases, int layers) {
+/// What is printed.
+struct Traced {
+  std::vector<Phase> phases;
+  int layers = 0;  ///< of all steps
+  int threads =
+      1;  ///< what `us a layer` is divided by: the warps on a GPU, where all do the same; 1 on the CPU engine
+};
+
+json phases_json(const Traced& traced) {
   json rows = json::array();
-  for (const Phase& phase : phases)
+  for (const Phase& phase : traced.phases)
     rows.push_back({{"name", phase.name},
                     {"passes", phase.us.size()},
                     {"median_us", bench::median(phase.us)},
                     {"p99_us", bench::quantile(phase.us, 0.99)},
-                    {"us_a_layer", phase.total_us / layers}});
+                    {"us_a_layer", phase.total_us / traced.layers / traced.threads}});
   return rows;
 }
 
-void print_phases(const std::vector<Phase>& phases, int layers) {
+void print_phases(const Traced& traced, Engine engine) {
   double all_us = 0;
-  for (const Phase& phase : phases) all_us += phase.total_us;
+  for (const Phase& phase : traced.phases) all_us += phase.total_us;
   std::vector<std::vector<std::string>> rows;
-  rows.reserve(phases.size());
-  for (const Phase& phase : phases)
+  rows.reserve(traced.phases.size());
+  for (const Phase& phase : traced.phases)
     rows.push_back({phase.name, fmt::format("{}", phase.us.size()),
-                    fmt::format("{:.1f}", bench::median(phase.us)),
-                    fmt::format("{:.1f}", bench::quantile(phase.us, 0.99)),
-                    fmt::format("{:.1f}", phase.total_us / layers),
+                    fmt::format("{:.2f}", bench::median(phase.us)),
+                    fmt::format("{:.2f}", bench::quantile(phase.us, 0.99)),
+                    fmt::format("{:.2f}", phase.total_us / traced.layers / traced.threads),
                     fmt::format("{:.1f}", 100 * phase.total_us / all_us)});
   const std::vector<Column> columns = {
       {"phase", 0, Align::left}, {"passes", 0}, {"median us", 0}, {"p99 us", 0}, {"us a layer", 0}, {"%", 0}};
   fmt::print(
-      "{}\nFrom each site to the next on the same thread, waits included; us a layer: all threads of all "
-      "ranks together.\n",
-      table_text(columns, rows));
+      "{}\n{}\n", table_text(columns, rows),
+      engine == Engine::cuda
+          ? "Of each warp, waits included; us a layer: mean over the warps. A layer begins while the one "
+            "before it runs: "
+            "its prologue is not its own time alone."
+          : "From each site to the next on the same thread, waits included; us a layer: all threads of all "
+            "ranks together.");
+}
+
+RunOptions settled(RunOptions options) {
+  options.session.choose_engine();
+  const bool is_gpu = options.session.engine == Engine::cuda;
+  if (is_gpu && options.session.world_given && options.session.world != WorldKind::replay)
+    base::bad_argument("--world", "virtual",
+                       "replay with --engine cuda: all ranks on one GPU wait for each other's turns");
+  if (is_gpu) options.session.world = WorldKind::replay;
+  if (is_gpu && options.call.form == Form::published)
+    base::bad_argument(
+        "--form", "published",
+        "rows, permuted or partial with --engine cuda: a producer of the user's is no part of the tail");
+  if (options.steps == 0) options.steps = is_gpu ? 1 : 3;
+  options.session.check_supported();
+  return options;
 }
 
 }  // namespace
 
-int trace_command(const TraceOptions& given) {
-  RunOptions options = given.run;
-  if (options.session.engine == Engine::cuda)
-    base::bad_argument("--engine", "cuda", "cpu: the CUDA engine's kernels record no trace");
-  options.session.engine = Engine::cpu;
-  options.session.check_supported();
-  const RunSetup setup = make_setup(options);
-  if (setup.configurations.size() != 1)
-    base::bad_argument("--tp, --batch, --mode", fmt::format("{} combinations", setup.configurations.size()),
-                       "one: a trace shows one configuration");
+TracedSteps trace_on_cpu(const RunOptions& options, const RunSetup& setup, Progress& progress) {
   const Configuration& one = setup.configurations.front();
   check_memory(setup, this_machine().available_bytes);
-  ReportFile report_file(options.session.json_file);
-  base::AtomicFile out(given.out_file);  // a trace that is there stays until the new one is whole
-
-  Progress progress(options.session.quiet);
   const std::vector<LayerWeights> weights =
       synthetic_weights(options.session.seed, setup.layers, setup.hidden, setup.latent, progress);
   const int layers = static_cast<int>(weights.size());
@@ -130,40 +147,69 @@ int trace_command(const TraceOptions& given) {
   StepDriver driver(world, weights, inputs, one.mode, one.plan.mode);
   const int steps = kWarmUpSteps + options.steps;
   Judge judge(weights, inputs, one.plan.mode, steps);
-  std::vector<Trace::Span> spans;
-  std::size_t dropped = 0;
+  TracedSteps traced;
+  traced.layers = layers;
   progress.begin(fmt::format("{} steps", steps), static_cast<std::uint64_t>(steps));
   for (int step = 0; step < steps; ++step) {
     if (step == kWarmUpSteps) world.trace->clear();
     driver.run_step(step);
-    if (step == steps - 1) spans = world.trace->spans(), dropped = world.trace->dropped();
+    if (step == steps - 1) traced.spans = world.trace->spans(), traced.dropped = world.trace->dropped();
     judge.check_step(driver, step);
     progress.advance();
   }
   progress.end();
-  if (!judge.checks().passed()) {
-    fmt::print("FAIL {}: no trace of wrong answers\n", judge.checks().first_mismatch);
+  traced.checks = judge.checks();
+  return traced;
+}
+
+std::string thread_name(Engine engine, int thread) {
+  return engine == Engine::cuda
+             ? fmt::format("block {} warp {}", thread / Trace::kBlockWarps, thread % Trace::kBlockWarps)
+             : fmt::format("thread {}", thread);
+}
+
+int trace_command(const TraceOptions& given) {
+  const RunOptions options = settled(given.run);
+  const RunSetup setup = make_setup(options);
+  if (setup.configurations.size() != 1)
+    base::bad_argument("--tp, --batch, --mode", fmt::format("{} combinations", setup.configurations.size()),
+                       "one: a trace shows one configuration");
+  const Configuration& one = setup.configurations.front();
+  const Engine engine = options.session.engine;
+  ReportFile report_file(options.session.json_file);
+  base::AtomicFile out(given.out_file);  // a trace that is there stays until the new one is whole
+
+  Progress progress(options.session.quiet);
+  const TracedSteps steps = engine == Engine::cuda ? trace_on_gpu(options, setup, progress)
+                                                   : trace_on_cpu(options, setup, progress);
+  if (!steps.checks.passed()) {
+    fmt::print("FAIL {}: no trace of wrong answers\n", steps.checks.first_mismatch);
     return kCheckFailed;
   }
 
-  const std::string text = chrome_trace(spans).dump();
+  const std::string text = chrome_trace(steps.spans, engine).dump();
   out.write_at(0, std::as_bytes(std::span(text)));
   out.commit();
-  const std::vector<Phase> phases = phases_of(spans);
-  const int traced_layers = layers * options.steps;
+  Traced traced{phases_of(steps.spans), steps.layers * options.steps, 1};
+  if (engine == Engine::cuda) {
+    std::set<int> warps;
+    for (const auto& span : steps.spans) warps.insert(span.thread);
+    traced.threads = std::max(1, static_cast<int>(warps.size()));
+  }
   if (!report_file.is_stdout()) {
     fmt::print("{} T={} B={}, {} steps of {} layers\n\n", protocol::mode_name(one.plan.mode),
-               one.input.shape.ranks, one.input.batch, options.steps, layers);
-    print_phases(phases, traced_layers);
-    if (dropped > 0) fmt::print("{} marks found no room: trace fewer steps or layers\n", dropped);
-    fmt::print("{} spans in {}\n", spans.size(), given.out_file);
+               one.input.shape.ranks, one.input.batch, options.steps, steps.layers);
+    print_phases(traced, engine);
+    if (steps.dropped > 0) fmt::print("{} marks found no room: trace fewer steps or layers\n", steps.dropped);
+    fmt::print("{} spans in {}\n", steps.spans.size(), given.out_file);
   }
   report_file.write({{"tool", "moetail"},
                      {"version", MOETAIL_VERSION},
                      {"command_line", options.session.command_line},
-                     {"spans", spans.size()},
-                     {"dropped", dropped},
-                     {"phases", phases_json(phases, traced_layers)},
+                     {"engine", engine == Engine::cuda ? "cuda" : "cpu"},
+                     {"spans", steps.spans.size()},
+                     {"dropped", steps.dropped},
+                     {"phases", phases_json(traced)},
                      {"verdict", "pass"}});
   return kAllPassed;
 }

@@ -23,8 +23,8 @@ TEST(BenchCommand, TableHasEveryColumnAndTheMethod) {
   const Outcome bench = bench_with("--alone");
   EXPECT_EQ(bench.exit_code, 0) << bench.out << bench.err;
   for (const char* part :
-       {"engine", "median us", "p99 us", "min us", "bytes", "floor us", "% of floor", "GB/s", "oneDNN us",
-        "ratio", "A/A", "check", "floor = max(", "pass", "step time interleaved over alone"})
+       {"engine", "median us", "p99 us", "min us", "bytes", "floor us", "% of floor", "GB/s", "baseline us",
+        "max us", "put", "ratio", "A/A", "check", "floor = max(", "pass", "step time interleaved over alone"})
     EXPECT_THAT(bench.out, HasSubstr(part));
 }
 

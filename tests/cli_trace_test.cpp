@@ -102,6 +102,60 @@ TEST(CliTrace, JsonHasThePhases) {
   EXPECT_EQ(spans, report.at("spans").get<double>());
 }
 
+const std::string kOnEmulatedGpu =
+    " MOETAIL_CUDA_DRIVER='" MOETAIL_EMULATOR "' MOETAIL_NVRTC='" MOETAIL_EMULATOR
+    "' MOETAIL_CACHE_DIR='" MOETAIL_EMULATOR ".bench-cache' ";
+const std::string kTinyGpuTrace =
+    "trace --engine cuda --hidden 64 --latent 64 --top-k 5 --capacity 4 --tp 2 --deadline 60 --quiet ";
+
+TEST(CliTrace, OnAGpuEachWarpOfEachLayerLeavesItsPhasesInARow) {
+  const TempDir scratch;
+  for (const std::string mode : {"front", "publish"}) {
+    SCOPED_TRACE(mode);
+    const std::string path = (scratch / "gpu.json").string();
+    const Outcome trace = moetail(
+        kTinyGpuTrace + "--layers 2 --steps 2 --batch 3 --json - --mode " + mode + " --out '" + path + "'",
+        kOnEmulatedGpu);
+    ASSERT_EQ(trace.exit_code, 0) << trace.out << trace.err;
+    const nlohmann::json report = trace.json(), file = nlohmann::json::parse(read_file(path));
+    EXPECT_EQ(report.at("engine"), "cuda");
+    std::map<std::pair<int, int>, std::vector<nlohmann::json>> warps;  // by call and thread
+    std::set<int> layers, threads;
+    for (const auto& event : file.at("traceEvents")) {
+      if (event.at("ph") != "X") continue;
+      warps[{event.at("args").at("call"), event.at("tid")}].push_back(event);
+      layers.insert(event.at("args").at("layer").get<int>());
+      threads.insert(event.at("tid").get<int>());
+    }
+    EXPECT_EQ(layers, (std::set<int>{1, 2}));
+    EXPECT_EQ(warps.size(), 4 * threads.size()) << "2 steps of 2 layers, no warp missing";
+    EXPECT_EQ(threads.size() % (16 * 9), 0u) << "clusters of 16 blocks of 9 warps";
+    for (const auto& [where, spans] : warps) {
+      EXPECT_EQ(spans.front().at("name"), "prologue");
+      EXPECT_EQ(spans.back().at("name"), "output");
+      for (std::size_t i = 1; i < spans.size(); ++i) {
+        const double end = spans[i - 1].at("ts").get<double>() + spans[i - 1].at("dur").get<double>();
+        EXPECT_NEAR(spans[i].at("ts").get<double>(), end, 1e-3) << "no time between two phases of a warp";
+        EXPECT_GE(spans[i].at("dur"), 0.0);
+      }
+    }
+    std::set<std::string> phases;
+    for (const auto& phase : report.at("phases")) phases.insert(phase.at("name").get<std::string>());
+    EXPECT_EQ(phases.count("publication"), mode == "front" ? 1u : 0u) << "a wave's latents are under way";
+    EXPECT_EQ(phases.count("exchange"), 1u);
+  }
+}
+
+TEST(CliTrace, OnAGpuRefusesWhatItCannotShow) {
+  for (const auto& [flags, named] : {std::pair{"--layers 129", "at most 128"},
+                                     {"--world virtual", "replay with --engine cuda"},
+                                     {"--form published --mode publish", "rows, permuted or partial"}}) {
+    const Outcome trace = moetail(kTinyGpuTrace + "--batch 1 --out t " + flags, kOnEmulatedGpu);
+    EXPECT_EQ(trace.exit_code, 2) << flags;
+    EXPECT_THAT(trace.err, HasSubstr(named));
+  }
+}
+
 TEST(CliTrace, RefusesBadInput) {
   for (const char* flags :
        {"", "--out /nowhere/trace.json", "--out t --engine cuda", "--out t --batch 1,2", "--out t --tp 2,4",

@@ -29,6 +29,21 @@ TEST_F(CudaGroup, AUsersKernelGetsWhatOurOwnHave) {
   EXPECT_EQ(one.boxes[0]->link().rearm_others, one.boxes[0]->view().peer[0]);
 }
 
+TEST_F(CudaGroup, AReplayedRankPutsOnceOrToEveryRank) {
+  const auto context = retain();
+  const auto put_of = [](const Ranks& ranks) {
+    for (const std::string& define : ranks.compiled.back().defines)
+      if (define.rfind("MOETAIL_PUT=", 0) == 0) return define;
+    return std::string();
+  };
+  for (const bool unicast : {false, true}) {
+    Ranks one(context, 4, 2, nullptr, unicast);
+    one.group->tail(one.tails(front_call()));
+    EXPECT_EQ(one.boxes[0]->link().puts_own, !unicast);
+    EXPECT_EQ(put_of(one), unicast ? "MOETAIL_PUT=0" : "MOETAIL_PUT=2");
+  }
+}
+
 TEST_F(CudaGroup, FinalizedRowsAreOneLaunchThatWaitsForItsPredecessor) {
   const auto context = retain();
   Ranks one(context, 1);

@@ -21,8 +21,9 @@ class CudaGroup : public FakeCudaTest {
   /// A group of `ranks` ranks with boxes and streams; its kernels are empty.
   struct Ranks {
     Ranks(const cuda::ContextRef& context, int ranks, int replay_rank = -1,
-          cuda::abi::Stream main_stream = nullptr) {
+          cuda::abi::Stream main_stream = nullptr, bool replays_unicast = false) {
       cuda::GroupOptions options;
+      options.replays_unicast = replays_unicast;
       options.main_stream = main_stream;
       options.ranks = ranks;
       options.replay_rank = replay_rank;

@@ -59,6 +59,16 @@ TEST(KernelPlan, TheTriggerIsTheBatchsUnlessItIsAskedFor) {
   EXPECT_TRUE(defines(make_plan(front(8, 16, 8), device), "TRIGGER=2")) << "loopback has no dependent launch";
 }
 
+// An untraced kernel's text and its key in the cache have nothing of the trace.
+TEST(KernelPlan, OnlyATracedTailIsCompiledForIt) {
+  auto request = front(8, 1);
+  const auto untraced = make_plan(request, device_shape("sm_90a")).defines;
+  request.traces = true;
+  auto traced = make_plan(request, device_shape("sm_90a")).defines;
+  EXPECT_EQ(std::erase(traced, "MOETAIL_TRACE=1"), 1u);
+  EXPECT_EQ(traced, untraced);
+}
+
 TEST(KernelPlan, SixteenRanksTakeHalfRowBlocks) {
   const auto plan = make_plan(front(16, 1), device_shape("sm_90a"));
   EXPECT_EQ(plan.geometry.row_block, 64);

@@ -137,5 +137,15 @@ TEST(RuntimeNativeStream, TheCpuEngineHasNone) {
                [&] { World::virtual_ranks(2, options); });
 }
 
+TEST(RuntimePut, OnlyAReplayedRankMayBeAskedForOne) {
+  WorldOptions options;
+  for (const auto& [put, name] :
+       {std::pair{Put::unicast, "unicast"}, std::pair{Put::multicast, "multicast"}}) {
+    options.put = put;
+    expect_error(Code::invalid_argument, {"put = ", name, "World::replay"},
+                 [&] { World::virtual_ranks(2, options); });
+  }
+}
+
 }  // namespace
 }  // namespace moetail::testing

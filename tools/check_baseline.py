@@ -11,7 +11,10 @@ import json
 import pathlib
 import sys
 
-KEY = ("target", "engine", "world", "mode_asked", "mode", "form", "tp", "batch", "hidden", "latent", "top_k", "layers")
+KEY = ("target", "engine", "world", "mode_asked", "mode", "form", "tp", "batch", "hidden", "latent", "top_k", "layers", "put", "cold_rows",
+       "take")
+# What a GPU's rows have besides; older files and the CPU's lack it.
+WITHOUT = {"put": "-", "cold_rows": False, "take": False}
 
 
 class NotComparable(Exception):
@@ -37,15 +40,16 @@ def records_of(report):
         record = {name: row[name] for name in ("mode_asked", "mode", "form", "tp", "batch")}
         record |= {"engine": report["engine"], "world": report["world"], "layers": row["layers"]}
         record |= {name: model[name] for name in ("hidden", "latent", "top_k")}
+        record |= {name: row.get(name, report.get(name, without)) for name, without in WITHOUT.items()}
         record |= {"verdict": row["verdict"], "ratios": ratios_of(row)}
-        record |= {"target": machine["dispatch_target"], "machine": f"{machine['cpu']}, {machine['cores']} cores",
+        record |= {"target": machine["dispatch_target"], "machine": machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores",
                    "date": report["date"], "version": report["version"],
                    "command": " ".join(["moetail", *report["command_line"][1:]])}
         yield record
 
 
 def key_of(record):
-    return tuple(record[name] for name in KEY)
+    return tuple((WITHOUT | record)[name] for name in KEY)
 
 
 def read_report(path):
@@ -72,6 +76,7 @@ def compare(new, recorded, margin):
     worse = compared = 0
     for key, old in recorded.items():
         name = f"{old['engine']} {old['target']} {old['mode_asked']} T={old['tp']} B={old['batch']} {old['form']}"
+        name += f" {old['put']}" if old.get("put", "-") != "-" else ""
         if key not in now:
             raise NotComparable(f"{name}: recorded, and not in the report")
         if now[key]["verdict"] != "pass":

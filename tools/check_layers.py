@@ -37,6 +37,8 @@ ROOMS = {
     "verify/explore": ("verify/explore", ("protocol/",)),
     "verify": ("verify", (*BELOW, "engine/cpu/hooks.hpp")),
     "cli": ("cli", (*USERS, "bench/")),
+    # Drives the device by itself, beside the library: probes and a baseline that the door has no place for.
+    "bench/cuda": ("bench/cuda", (*USERS, "engine/cuda/", "kernels/", "device/")),
     # The micro-benchmarks time the memory policy by itself.
     "bench": ("bench", (*USERS, "engine/cpu/memory.hpp")),
     "tests": ("tests", ("",)),

@@ -30,6 +30,9 @@ using Shape = protocol::Shape;
 
 enum class Engine : int { automatic = 0, cpu = 1, cuda = 2 };
 
+/// How what every rank gets whole leaves a rank: one store that reaches all of them, or a store to each.
+enum class Put : int { automatic = 0, multicast = 1, unicast = 2 };
+
 struct Policy;
 class World;
 class TailBox;
@@ -138,6 +141,8 @@ struct WorldOptions {
   /// CUDA engine: the caller's own cudaStream_t, of the first device, as the main stream of the ranks of this process; it must outlive the
   /// world. Not the legacy default stream. Null: a stream of the world's own.
   void* cuda_stream = nullptr;
+  /// World::replay: whose cost is measured; automatic is multicast. Elsewhere the transport decides, and anything else is refused.
+  Put put = Put::automatic;
 };
 
 /// A rank's fault in words people can act on.
@@ -222,7 +227,7 @@ class World {
 
   /// Rank `rank` of a group of `ranks`, alone on a GPU, to measure it: its peers' part of its mailboxes is filled once by
   /// TailBox::fill_peers and stays; what it sends to them goes to scratch memory at full cost, and what every rank gets whole is one
-  /// store, as multicast on the wire. CUDA engine only, whatever `options.engine` says.
+  /// store, as multicast on the wire, or a store a rank (`options.put`). CUDA engine only, whatever `options.engine` says.
   static World replay(int rank, int ranks, const WorldOptions& options = {});
 
   int ranks() const;

@@ -36,8 +36,14 @@ inline constexpr EnvVariable kNvrtc = {"MOETAIL_NVRTC", "the CUDA run-time compi
                                        "a soname or a path, the only one that is tried",
                                        "libnvrtc.so.13 or .12: the loader's path, CUDA_HOME, CUDA_PATH"};
 
+inline constexpr EnvVariable kCublasLt = {
+    "MOETAIL_CUBLASLT", "cuBLASLt's library, the baseline of moetail bench on a GPU",
+    "a soname or a path, the only one that is tried",
+    "libcublasLt.so.13 or .12: the loader's path, CUDA_HOME, CUDA_PATH"};
+
 inline constexpr EnvVariable kCudaHome = {
-    "CUDA_HOME", "where a CUDA toolkit is: its lib64 or lib may hold NVRTC", "a folder", "not looked at"};
+    "CUDA_HOME", "where a CUDA toolkit is: its lib64 or lib may hold NVRTC and cuBLASLt", "a folder",
+    "not looked at"};
 inline constexpr EnvVariable kCudaPath = {"CUDA_PATH", "the same, looked at after CUDA_HOME", "a folder",
                                           "not looked at"};
 
@@ -51,8 +57,9 @@ inline constexpr EnvVariable kHome = {"HOME", "the user's folder, for .cache", "
                                       "no cache on disk"};
 
 /// All of them, in the order in which they are printed. A variable that is read and stands in no row here is a mistake.
-inline constexpr EnvVariable kEnvironment[] = {kCpuTarget, kCeilings, kMulticast, kCudaDriver,   kNvrtc,
-                                               kCudaHome,  kCudaPath, kCacheDir,  kXdgCacheHome, kHome};
+inline constexpr EnvVariable kEnvironment[] = {kCpuTarget, kCeilings,     kMulticast, kCudaDriver,
+                                               kNvrtc,     kCublasLt,     kCudaHome,  kCudaPath,
+                                               kCacheDir,  kXdgCacheHome, kHome};
 
 /// The variable's value, or nothing where it is unset or empty.
 inline std::optional<std::string> read_env(const EnvVariable& variable) {

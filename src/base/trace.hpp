@@ -13,16 +13,19 @@ namespace moetail {
 
 class Trace {
  public:
+  /// On a GPU: calls of a box that are kept until World::synchronize hands them over, and warps that a block has at most.
+  static constexpr int kDeviceCalls = 128, kBlockWarps = 17;
+
   /// What a thread did from one mark of its to the next.
   struct Span {
     const char* name =
         nullptr;     ///< a site's (protocol::site_name), or "dot"; on a GPU a phase's (kernels::phase_name)
-    int thread = 0;  ///< counts the threads that recorded, from 0; on a GPU block * 17 + warp
+    int thread = 0;  ///< counts the threads that recorded, from 0; on a GPU block * kBlockWarps + warp
     int rank = 0;
     int layer = 0;           ///< the label of the call's tail, 0 on side streams
     std::uint64_t call = 0;  ///< 1 for the first of the box
     double begin_us = 0,
-           end_us = 0;  ///< since the trace was made or cleared; on a GPU since about the first tail's end
+           end_us = 0;  ///< since the trace was made or cleared; on a GPU since about the first tail's begin
   };
 
   /// `capacity`: marks that are kept, 40 bytes each; a layer has about 15 for each thread of each rank. Later ones are counted only.

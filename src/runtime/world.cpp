@@ -32,6 +32,7 @@ std::unique_ptr<engine::Group> make_group(const RanksHere& here, const WorldOpti
     group.first_deadline = options.first_deadline;
     group.main_stream = static_cast<cuda::abi::Stream>(options.cuda_stream);
     group.trace = options.trace;
+    group.replays_unicast = options.put == Put::unicast;
     return std::make_unique<cuda::Group>(group);
   }
   cpu::GroupOptions group;
@@ -70,6 +71,10 @@ std::shared_ptr<World::Impl> runtime::make_world(const RanksHere& here, const Wo
   impl->options = options;
   if (options.cuda_stream != nullptr && options.engine != Engine::cuda)
     base::bad_argument("cuda_stream", options.cuda_stream, "null, but with engine = cuda");
+  const bool is_replay = options.engine == Engine::cuda && here.lone_rank != RanksHere::kAll;
+  if (options.put != Put::automatic && !is_replay)
+    base::bad_argument("put", options.put == Put::multicast ? "multicast" : "unicast",
+                       "automatic, but in World::replay");
   if (options.policy != nullptr && !options.policy_file.empty())
     base::bad_argument("policy_file", options.policy_file, "empty where policy is set");
   impl->policy = options.policy != nullptr     ? *options.policy

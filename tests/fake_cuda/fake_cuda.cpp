@@ -189,7 +189,8 @@ EXPORT Result cuLaunchKernelEx(const LaunchConfig* config, Function, void** para
     launch.config = *config;
     launch.attributes.assign(config->attributes, config->attributes + config->num_attributes);
     launch.parameters.assign(parameters, parameters + state().num_parameters);
-    std::memcpy(&launch.first_parameter, parameters[0], sizeof launch.first_parameter);
+    if (parameters[0] != nullptr)  // a kernel without parameters
+      std::memcpy(&launch.first_parameter, parameters[0], sizeof launch.first_parameter);
     state().launches.push_back(launch);
   });
 }

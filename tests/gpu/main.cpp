@@ -2,7 +2,7 @@
 // The GPU program: runs its cases, or those whose name is one of the arguments or, where none has that name, holds it. Ends with
 // "N passed, N failed, N skipped".
 //   list                  the names of the cases
-//   bench, only           timings (bench.cpp) after the cases, or alone; front unless publish, share, twoshot or fshare; take, cold; B8: one batch
+//   bench, only           timings of experiments (bench.cpp) after the cases, or alone; front unless publish, share, twoshot or fshare; B8: one batch
 //   deadline=SECONDS      of every wait, for tools that slow each access down
 //   few                   of cases with many thousand calls a hundredth, where a call takes long
 //   -DNAME=VALUE          for every kernel of the timings
@@ -27,8 +27,7 @@ std::vector<Case> all_cases() {
 }
 
 int run(const std::vector<std::string>& words) {
-  const std::set<std::string> known = {"bench",  "only", "publish", "share",    "twoshot",
-                                       "fshare", "take", "cold",    "-lineinfo"};
+  const std::set<std::string> known = {"bench", "only", "publish", "share", "twoshot", "fshare", "-lineinfo"};
   const auto has = [&](const char* word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };

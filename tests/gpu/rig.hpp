@@ -117,8 +117,6 @@ class Rig {
   DeviceInputs upload(const Call& call) const;
   /// Replay: puts what the peers would publish into all three slots, and their headers. Once a batch and mode.
   void fill_peers(const Call& call, const DeviceInputs& inputs);
-  /// Replay: zeros for the peers' columns of the output rows, which a consumer then finds and leaves, and the sentinel in the own ones.
-  void fill_output(int batch);
   /// Rank `rank`'s partial [batch, L] as the contract sums it.
   std::vector<u16> partial_of(const Call& call, const DeviceInputs& inputs, int rank) const;
   /// Enqueues one launch of `kind`. `shard`: another copy of this rank's weights; `rows`: another copy of the expert rows.

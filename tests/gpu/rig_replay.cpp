@@ -41,17 +41,6 @@ void Rig::fill_peers(const Call& call, const DeviceInputs& inputs) {
   }
 }
 
-void Rig::fill_output(int batch) {
-  const auto& box = boxes_.front();
-  const auto shard_words = static_cast<std::size_t>(shape_.shard()) / 2;
-  const auto out = reinterpret_cast<cuda::abi::DevicePtr>(box.device() + layout_.at(Region::out, 0, 0, 0));
-  gpu_.stream->fill(out, 0, static_cast<std::size_t>(batch) * static_cast<std::size_t>(shape_.hidden) / 2);
-  for (int b = 0; b < batch; ++b)
-    gpu_.stream->fill(out + 4 * shard_words * static_cast<std::size_t>(b * shape_.ranks + replay_rank_),
-                      protocol::kEmptyWord, shard_words);
-  gpu_.stream->synchronize();
-}
-
 void Rig::fill_chunks(const Call& call, const DeviceInputs& inputs) {
   const auto& box = boxes_.front();
   const auto latent = static_cast<std::size_t>(shape_.latent),

@@ -150,7 +150,7 @@ protocol::LaunchLink Box::link() const {
   link.deadline_ns = static_cast<protocol::u64>(group_.options().deadline.count());
   link.first_deadline_ns = static_cast<protocol::u64>(group_.options().first_deadline.count());
   link.layer = layer_;
-  link.puts_own = group_.is_replay();
+  link.puts_own = group_.put() == kernels::PutBy::own;
   return link;
 }
 
@@ -246,18 +246,18 @@ std::unique_ptr<engine::Stream> Group::make_stream(int rank, engine::StreamRole 
                                       fmt::format("rank{}.{}", rank, is_main ? "main" : "side"));
 }
 
+std::shared_ptr<BoxKernels> Group::make_kernels(const protocol::Shape& shape, int ranks) const {
+  return std::make_shared<BoxKernels>(store_, device_, shape, ranks, put(), options_.trace != nullptr);
+}
+
 std::vector<std::unique_ptr<engine::Box>> Group::make_boxes(const protocol::Shape& shape) {
   if (is_replay()) {
     std::vector<std::unique_ptr<engine::Box>> only;
-    only.push_back(
-        std::make_unique<Box>(*this, options_.replay_rank,
-                              std::make_shared<BoxKernels>(store_, device_, shape, 1, kernels::PutBy::own,
-                                                           options_.trace != nullptr)));
+    only.push_back(std::make_unique<Box>(*this, options_.replay_rank, make_kernels(shape, 1)));
     only.front()->arm();
     return only;
   }
-  const auto kernels = std::make_shared<BoxKernels>(store_, device_, shape, options_.ranks,
-                                                    kernels::PutBy::peers, options_.trace != nullptr);
+  const auto kernels = make_kernels(shape, options_.ranks);
   std::vector<std::unique_ptr<engine::Box>> boxes;
   std::vector<const BoxMemory*> memories;
   for (int rank = 0; rank < options_.ranks; ++rank) {

@@ -23,6 +23,7 @@ struct GroupOptions {
   int ranks = 1;  ///< of the world
   int replay_rank =
       -1;  ///< the one rank that is here, its peers played by filled mailboxes; -1: all are here
+  bool replays_unicast = false;  ///< replay: what every rank gets whole is a store a rank, not one for all
   std::chrono::nanoseconds deadline{0};        ///< of a wait; 0: none
   std::chrono::nanoseconds first_deadline{0};  ///< in the first call of a box
   ContextRef context;                          ///< null: the first device of the machine
@@ -97,8 +98,13 @@ class Group final : public engine::Group {
   const Stream& main() const { return *main_; }
   const Stream& side() const { return *side_; }
   bool is_replay() const { return options_.replay_rank >= 0; }
+  kernels::PutBy put() const {
+    return is_replay() && !options_.replays_unicast ? kernels::PutBy::own : kernels::PutBy::peers;
+  }
 
  private:
+  std::shared_ptr<BoxKernels> make_kernels(const protocol::Shape& shape, int ranks) const;
+
   GroupOptions options_;
   ContextRef context_;
   std::shared_ptr<KernelStore> store_;

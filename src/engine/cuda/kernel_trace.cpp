@@ -2,12 +2,16 @@
 #include "engine/cuda/kernel_trace.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
 
 namespace moetail::cuda {
+
+static_assert(Trace::kDeviceCalls == kernels::kTraceCalls && Trace::kBlockWarps == kernels::kTraceWarps);
+
 namespace {
 
 using kernels::Mark;
@@ -102,7 +106,6 @@ TracedRank TraceSlots::take(const Stream& stream) {
 TracedSpans spans_of(std::span<const TracedRank> ranks) {
   TracedSpans traced;
   const TimeLine time(ranks);
-  traced.origin_ns = time.origin_ns();
   for (const auto& [rank, slots] : ranks)
     for (const auto& [place, slot] : slots) {
       Trace::Span span;
@@ -118,6 +121,13 @@ TracedSpans spans_of(std::span<const TracedRank> ranks) {
         traced.spans.push_back(span);
       }
     }
+  if (traced.spans.empty()) return traced;
+  const double first_us = std::floor(std::ranges::min(traced.spans, {}, &Trace::Span::begin_us).begin_us);
+  traced.origin_ns = time.origin_ns() + static_cast<u64>(static_cast<std::int64_t>(first_us) * 1000);
+  for (Trace::Span& span : traced.spans) {
+    span.begin_us -= first_us;
+    span.end_us -= first_us;
+  }
   return traced;
 }
 
