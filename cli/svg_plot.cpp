@@ -12,7 +12,7 @@
 namespace moetail::cli {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 360, kLeft = 64, kRight = 176, kTop = 36, kBottom = 48;
+constexpr double kWidth = 760, kHeight = 360, kLeft = 64, kRight = 296, kTop = 36, kBottom = 48;
 constexpr double kLegendStep = 18;
 // Of Okabe and Ito: told apart by people who do not see all colours.
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",

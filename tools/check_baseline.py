@@ -44,7 +44,9 @@ def records_of(report):
         record |= {"verdict": row["verdict"], "ratios": ratios_of(row)}
         record |= {"target": machine["dispatch_target"], "machine": machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores",
                    "date": report["date"], "version": report["version"],
-                   "command": " ".join(["moetail", *report["command_line"][1:]])}
+                   # Where the files of a run lay is its machine's own.
+                   "command": " ".join(["moetail", *(pathlib.PurePath(word).name if word.startswith("/") else word
+                                                     for word in report["command_line"][1:])])}
         yield record
 
 
