@@ -49,6 +49,22 @@ TEST(KernelPlan, ATailAloneOnItsSmHasTwiceTheWarps) {
   EXPECT_EQ(make_plan(front(8, 128, 8), device_shape("sm_90a")).threads, threads_of(kFewWarps));
 }
 
+TEST(KernelPlan, IterationsHaveExchangesOfTheirOwnWhereTheyFit) {
+  const auto device = device_shape("sm_90a");
+  const auto exchanges = [&](int ranks, int batch, int launch_ranks = 1) {
+    return make_plan(front(ranks, batch, launch_ranks), device).geometry.exchanges;
+  };
+  EXPECT_EQ(exchanges(8, 128), 1) << "one row block a cluster, one tile";
+  EXPECT_EQ(exchanges(4, 1), 2);
+  EXPECT_EQ(exchanges(1, 1), 8);
+  EXPECT_EQ(exchanges(1, 128), 1) << "eight of 128 tokens do not fit";
+  EXPECT_EQ(exchanges(8, 1, 8), 1) << "in loopback weights and tiles are small";
+  auto tiles = front(8, 160);
+  tiles.shape.capacity = 160;
+  tiles.shape.latent = 1536;
+  EXPECT_EQ(make_plan(tiles, device).geometry.exchanges, 2) << "two tiles of 128";
+}
+
 TEST(KernelPlan, TheTriggerIsTheBatchsUnlessItIsAskedFor) {
   const auto device = device_shape("sm_90a");
   EXPECT_TRUE(defines(make_plan(front(8, 8), device), "TRIGGER=4"));

@@ -31,6 +31,7 @@
 #define MOETAIL_TILE 1
 #define MOETAIL_STAGES 1
 #define MOETAIL_WARPS 8
+#define MOETAIL_EXCHANGES 1
 #endif
 #ifndef MOETAIL_LAUNCH_RANKS
 #define MOETAIL_LAUNCH_RANKS 1
@@ -92,8 +93,8 @@ enum class Trigger : int {
 inline constexpr Shape kShape{MOETAIL_HIDDEN,   MOETAIL_LATENT,        MOETAIL_RANKS, MOETAIL_TOP_K,
                               MOETAIL_CAPACITY, MOETAIL_POLL_CAPACITY, MOETAIL_EPS};
 inline constexpr i32 kRanks = kShape.ranks;
-inline constexpr Geometry kGeometry{MOETAIL_SLICES, MOETAIL_CLUSTERS, MOETAIL_ROW_BLOCK,
-                                    MOETAIL_TILE,   MOETAIL_STAGES,   MOETAIL_WARPS};
+inline constexpr Geometry kGeometry{MOETAIL_SLICES, MOETAIL_CLUSTERS, MOETAIL_ROW_BLOCK, MOETAIL_TILE,
+                                    MOETAIL_STAGES, MOETAIL_WARPS,    MOETAIL_EXCHANGES};
 inline constexpr Cut kCut = make_cut(kShape, kGeometry);
 inline constexpr SharedLayout kShared = make_shared_layout(kCut, kGeometry);
 

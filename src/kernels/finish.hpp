@@ -10,13 +10,13 @@ namespace moetail::kernels {
 /// The sum of the slices' squares of a token, over the `kLanes` lanes that share it: slice i and i + n / 2 first, then halves again. An
 /// order that depends on the number of slices alone.
 template <int kLanes>
-MOETAIL_DEVICE float sum_squares(const Tail& tail, i32 token, i32 lane) {
+MOETAIL_DEVICE float sum_squares(const Tail& tail, const Iteration& it, i32 token, i32 lane) {
   constexpr int kEach = kGeometry.slices / kLanes;
-  const u32 squares = tail.shared + kShared.squares + static_cast<u32>(lane * kGeometry.tile + token) * 4;
+  const u32 first = squares(tail, it) + static_cast<u32>(lane * kGeometry.tile + token) * 4;
   float sum[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
-    sum[i] = device::load_shared_float(squares + static_cast<u32>(i * kLanes * kGeometry.tile) * 4);
+    sum[i] = device::load_shared_float(first + static_cast<u32>(i * kLanes * kGeometry.tile) * 4);
 #pragma unroll
   for (int n = kEach / 2; n > 0; n /= 2)
 #pragma unroll
@@ -28,77 +28,87 @@ MOETAIL_DEVICE float sum_squares(const Tail& tail, i32 token, i32 lane) {
 }
 
 /// 32 of the tile's output rows, `first` and on, a lane each, slices in order 0, 1, ...; rows of a pair leave as one word.
-MOETAIL_DEVICE void finish_some(const Tail& tail, i32 tile, i32 row_block, i32 first) {
+MOETAIL_DEVICE void finish_some(const Tail& tail, const Iteration& it, i32 first) {
   constexpr i32 kRows = kCut.owner_rows;
-  const i32 count = tokens_of(tail, tile) * kRows;
+  const i32 count = tokens_of(tail, it.tile) * kRows;
   // Lanes past the end do the last token's work once more, and keep it to themselves.
   const bool on = first + tail.lane < count;
   const i32 i = on ? first + tail.lane : count - kRows + tail.lane % kRows;
   const i32 token = i / kRows, owned = i % kRows;
-  const i32 row = owned_row(tail, row_block) + owned;
-  const u64 at = static_cast<u64>(tile * kGeometry.tile + token) * kShape.hidden +
+  const i32 row = owned_row(tail, it.row_block) + owned;
+  const u64 at = static_cast<u64>(it.tile * kGeometry.tile + token) * kShape.hidden +
                  static_cast<u64>(tail.args.rank * kShape.shard() + row);
   const bool is_row = on && row < kShape.shard();
   float residual = 0.0f;
   if constexpr (kHasResidual)
     if (is_row) residual = device::low_float(device::load_weak(tail.args.call.residual + at));
-  const u32 partials =
-      tail.shared + kShared.partials + static_cast<u32>(owned * kCut.sent_pitch + sent_position(token)) * 4;
-  float value = device::load_shared_float(partials);
+  const u32 products =
+      partials(tail, it) + static_cast<u32>(owned * kCut.sent_pitch + sent_position(token)) * 4;
+  float value = device::load_shared_float(products);
 #pragma unroll
   for (int s = 1; s < kGeometry.slices; ++s)
-    value = __fadd_rn(value, device::load_shared_float(partials + s * kRows * kCut.sent_pitch * 4));
-  const float square = sum_squares<kRows>(tail, token, owned);
+    value = __fadd_rn(value, device::load_shared_float(products + s * kRows * kCut.sent_pitch * 4));
+  const float square = sum_squares<kRows>(tail, it, token, owned);
   const float scale = rsqrtf(__fmaf_rn(square, 1.0f / static_cast<float>(kShape.latent), kShape.eps));
-  value = __fmaf_rn(value, scale,
-                    device::load_shared_float(tail.shared + kShared.shared_sums +
-                                              static_cast<u32>(token * kRows + owned) * 4));
+  value = __fmaf_rn(
+      value, scale,
+      device::load_shared_float(shared_sums(tail, it) + static_cast<u32>(token * kRows + owned) * 4));
   if constexpr (kHasResidual) value = __fadd_rn(value, residual);
   const float next = __shfl_down_sync(~0u, value, 1);
   if (is_row && owned % 2 == 0)
     put(tail.args, place<Region::out>(0, 0, 0) + at * 2, device::pack_bf16(value, next));
 }
 
-/// The tile's output rows of this block. `parity`: of the exchange. `is_last`: of the call.
-MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 tile, i32 row_block, u32 parity, bool is_last) {
-  const i32 count = tokens_of(tail, tile) * kCut.owner_rows;
+/// An iteration's output rows of this block. `is_last`: of the call.
+MOETAIL_DEVICE void finish_rows(const Tail& tail, const Iteration& it, bool is_last) {
+  const i32 count = tokens_of(tail, it.tile) * kCut.owner_rows;
   if constexpr (kRearmsInExchange)
     if (is_last && !tail.has_failed()) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
-  device::wait_barrier(tail.exchange_barrier(), parity);
+  device::wait_barrier(tail.exchange_barrier(it.exchange), static_cast<u32>(it.exchange_parity));
   mark<Mark::exchanged>(tail);
   stall<Site::out_publish>(tail.args, tail.block());
 #pragma unroll 1
-  for (i32 first = tail.warp * 32; first < count; first += kThreads)
-    finish_some(tail, tile, row_block, first);
+  for (i32 first = tail.warp * 32; first < count; first += kThreads) finish_some(tail, it, first);
 }
 
-/// Between two iterations: the stage is free, the exchange's phase is open again, and the cluster may send anew.
+/// Between two iterations that share an exchange: the stage is free, the exchange's phase is open again, and the cluster may send anew.
 MOETAIL_DEVICE void reopen_exchange(const Tail& tail, i32 index, i32 num_iterations) {
   __syncthreads();
   refill_stage(tail, index, num_iterations);
-  if (tail.thread == 0) device::expect_bytes(tail.exchange_barrier(), exchange_bytes(kCut, kGeometry));
+  if (tail.thread == 0) device::expect_bytes(tail.exchange_barrier(0), exchange_bytes(kCut, kGeometry));
   device::arrive_cluster_release();
 }
 
-/// Everything after the polls of an iteration.
+/// Everything after the polls of an iteration. Where exchanges are the iterations' own, each finishes the one before it, whose slices have met
+/// meanwhile, and only the last waits for its own.
 MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_iterations) {
   const Iteration it = iteration_of(tail, index);
   const bool is_last = index + 1 == num_iterations;
   __syncthreads();
-  if (index > 0) device::wait_cluster_acquire();
+  if (index > 0) {
+    if constexpr (kExchangesAreOwn)
+      refill_stage(tail, index - 1, num_iterations);
+    else
+      device::wait_cluster_acquire();
+  }
   const bool failed = tail.has_failed();
   mark<Mark::met>(tail);
   if (tail.warp < kComputeWarps) {
-    if constexpr (kSquareWarps > 1) send_squares(tail, tokens_of(tail, it.tile), failed);
+    if constexpr (kSquareWarps > 1) send_squares(tail, it, failed);
     multiply_and_send(tail, it, failed);
   } else {
-    send_squares(tail, tokens_of(tail, it.tile), failed);
+    send_squares(tail, it, failed);
     if (is_last && tail.lane == 0) end_call(tail);
   }
   mark<Mark::sent>(tail);
   if (is_last) trigger_at(Trigger::after_product);
-  finish_rows(tail, it.tile, it.row_block, static_cast<u32>(index & 1), is_last);
-  if (!is_last) reopen_exchange(tail, index, num_iterations);
+  if constexpr (kExchangesAreOwn) {
+    if (index > 0) finish_rows(tail, iteration_of(tail, index - 1), false);
+    if (is_last) finish_rows(tail, it, true);
+  } else {
+    finish_rows(tail, it, is_last);
+    if (!is_last) reopen_exchange(tail, index, num_iterations);
+  }
 }
 
 }  // namespace moetail::kernels

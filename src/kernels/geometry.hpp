@@ -35,6 +35,7 @@ struct Geometry {
   i32 tile = 1;           ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
   i32 stages = 1;         ///< row blocks of weights that shared memory holds
   i32 warps = kFewWarps;  ///< compute warps of a block: 8, or 16
+  i32 exchanges = 1;      ///< in shared memory at a time: 1, or one for each iteration of a call
 };
 
 constexpr i32 round_up(i32 value, i32 step) {
@@ -74,15 +75,26 @@ struct SharedLayout {
   u32 weights;       ///< [stages][row_block] rows of `pitch` bytes
   u32 operand;       ///< [padded_tile] rows of `pitch` bytes: bf16(gamma * x)
   u32 gamma;         ///< [slice_lines] lines
-  u32 partials;      ///< [slices][owner_rows][sent_pitch] fp32, from every block of the cluster
-  u32 squares;       ///< [slices][tile] fp32, likewise
+  u32 partials;      ///< [exchanges][slices][owner_rows][sent_pitch] fp32, from every block of the cluster
+  u32 squares;       ///< [exchanges][slices][tile] fp32, likewise
   u32 item_squares;  ///< [tile][item_pitch] fp32: of each line of x
-  u32 shared_sums;   ///< [tile][owner_rows] fp32: sums over ranks of the shared partials
-  u32 barriers;      ///< one an m16 group of rows of each stage, then the exchange's and gamma's
+  u32 shared_sums;   ///< [exchanges][tile][owner_rows] fp32: sums over ranks of the shared partials
+  u32 barriers;      ///< one an m16 group of rows of each stage, then the exchanges' and gamma's
   u32 words;         ///< block_words
   u32 bytes;
   i32 item_pitch;  ///< odd: one lane a token meets no bank twice
 };
+
+// Of one exchange.
+constexpr i32 partials_bytes(const Cut& cut, const Geometry& g) {
+  return g.slices * cut.owner_rows * cut.sent_pitch * 4;
+}
+constexpr i32 squares_bytes(const Geometry& g) {
+  return g.slices * g.tile * 4;
+}
+constexpr i32 sums_bytes(const Cut& cut, const Geometry& g) {
+  return g.tile * cut.owner_rows * 4;
+}
 
 constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
   SharedLayout s{};
@@ -96,11 +108,11 @@ constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
   s.weights = take(g.stages * g.row_block * cut.pitch);
   s.operand = take(cut.padded_tile * cut.pitch);
   s.gamma = take(cut.slice_lines * 16);
-  s.partials = take(g.slices * cut.owner_rows * cut.sent_pitch * 4);
-  s.squares = take(g.slices * g.tile * 4);
+  s.partials = take(g.exchanges * partials_bytes(cut, g));
+  s.squares = take(g.exchanges * squares_bytes(g));
   s.item_squares = take(g.tile * s.item_pitch * 4);
-  s.shared_sums = take(g.tile * cut.owner_rows * 4);
-  s.barriers = take((g.stages * (g.row_block / 16) + 2) * 8);
+  s.shared_sums = take(g.exchanges * sums_bytes(cut, g));
+  s.barriers = take((g.stages * (g.row_block / 16) + g.exchanges + 1) * 8);
   s.words = take(block_words::kBytes);
   s.bytes = end;
   return s;

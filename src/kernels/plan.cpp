@@ -58,6 +58,16 @@ int rounds_of(const Shape& shape, const Geometry& g) {
   return (make_cut(shape, g).row_blocks + g.clusters - 1) / g.clusters;
 }
 
+/// An exchange for each iteration of a call, if shared memory has room beside two stages: no iteration then waits for the one before it to be
+/// over, and the weights' stream does not pause. Else all iterations share one.
+void fit_exchanges(const Shape& shape, Geometry& g, std::size_t budget, int bucket) {
+  const int iterations = rounds_of(shape, g) * ((bucket + g.tile - 1) / g.tile);
+  if (iterations == 1) return;
+  const Geometry shared = g;
+  g.exchanges = iterations;
+  if (!fit_stages(shape, g, budget, shared.stages, std::min(shared.stages, 2))) g = shared;
+}
+
 /// One rank with the device to itself: all weights resident beside a successor's block if that fits, else all resident, else a
 /// ring.
 Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket) {
@@ -72,6 +82,8 @@ Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket)
     else if (fit_stages(request.shape, fit.geometry, shared_budget(device, 1), rounds, least))
       fit.blocks_per_sm = 1;
   }
+  if (fit.blocks_per_sm > 0)
+    fit_exchanges(request.shape, fit.geometry, shared_budget(device, fit.blocks_per_sm), bucket);
   fit.shared = make_shared_layout(make_cut(request.shape, fit.geometry), fit.geometry);
   return fit;
 }
@@ -151,6 +163,7 @@ void define_all(KernelPlan& plan, const PlanRequest& request, bool exact) {
   define(plan, "TILE", plan.geometry.tile);
   define(plan, "STAGES", plan.geometry.stages);
   define(plan, "WARPS", plan.geometry.warps);
+  define(plan, "EXCHANGES", plan.geometry.exchanges);
   define(plan, "LAUNCH_RANKS", request.launch_ranks);
   define(plan, "MODE", static_cast<int>(request.mode));
   define(plan, "FORM", static_cast<int>(request.form));
@@ -254,10 +267,12 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
 
 std::string KernelPlan::text() const {
   return fmt::format(
-      "{} up to B = {}: {} blocks of {} threads in clusters of {}, {} rows x {} stages x {} tokens, {} bytes "
-      "shared, {} a SM{}",
+      "{} up to B = {}: {} blocks of {} threads in clusters of {}, {} rows x {} stages x {} tokens, {} "
+      "exchange{}, "
+      "{} bytes shared, {} a SM{}",
       entry, max_batch, grid, threads, cluster, geometry.row_block, geometry.stages, geometry.tile,
-      shared_bytes, blocks_per_sm, cooperative ? ", cooperative" : "");
+      geometry.exchanges, geometry.exchanges > 1 ? "s" : "", shared_bytes, blocks_per_sm,
+      cooperative ? ", cooperative" : "");
 }
 
 std::vector<PlanRequest> default_table(PutBy put) {

@@ -91,10 +91,10 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, boo
   for (int half = 0; half < 2; ++half) {
     const u32 row = static_cast<u32>(row_group * 16 + half * 8) + lane / 4;
     const u32 owner = row / kCut.owner_rows, owner_row = row % kCut.owner_rows;
-    const u32 local = tail.shared + kShared.partials +
+    const u32 local = partials(tail, it) +
                       (static_cast<u32>(tail.slice) * kCut.owner_rows + owner_row) * kCut.sent_pitch * 4;
     to[half] = device::address_in_block(local, owner);
-    barrier[half] = device::address_in_block(tail.exchange_barrier(), owner);
+    barrier[half] = device::address_in_block(tail.exchange_barrier(it.exchange), owner);
   }
   if constexpr (kTokenTiles == 1) {
     if (token_group != 0) return;
@@ -134,16 +134,18 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, boo
 inline constexpr i32 kSquareTokens = 4;
 
 /// The slice's sums of squares of the tokens `base` and on to every block. The order of the sum is a function of the shape alone.
-MOETAIL_DEVICE void send_some_squares(const Tail& tail, i32 base, i32 tokens, bool failed) {
+MOETAIL_DEVICE void send_some_squares(const Tail& tail, const Iteration& it, i32 base, i32 tokens,
+                                      bool failed) {
   const i32 part = tail.lane % 8;
   const i32 token = base + tail.lane / 8;
-  const u32 squares = tail.shared + kShared.item_squares + static_cast<u32>(token * kShared.item_pitch) * 4;
+  const u32 items = tail.shared + kShared.item_squares + static_cast<u32>(token * kShared.item_pitch) * 4;
+  const u32 barrier = tail.exchange_barrier(it.exchange);
   float sum = 0.0f;
 #pragma unroll
   for (i32 octet = 0; octet < kCut.octets; ++octet) {
     const i32 line = octet * 8 + part;
     if (token < tokens && line < tail.slice_lines())
-      sum = __fadd_rn(sum, device::load_shared_float(squares + static_cast<u32>(line) * 4));
+      sum = __fadd_rn(sum, device::load_shared_float(items + static_cast<u32>(line) * 4));
   }
 #pragma unroll
   for (int step = 4; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
@@ -155,19 +157,16 @@ MOETAIL_DEVICE void send_some_squares(const Tail& tail, i32 base, i32 tokens, bo
     for (int i = 0; i < kSquareTokens; ++i) sums[i] = __shfl_sync(~0u, sum, 8 * i);
     if (tail.lane >= kGeometry.slices) return;
     const u32 block = static_cast<u32>(tail.lane);
-    const u32 local =
-        tail.shared + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + base) * 4;
-    device::store_async(device::address_in_block(local, block),
-                        device::address_in_block(tail.exchange_barrier(), block), sums[0], sums[1], sums[2],
-                        sums[3]);
+    const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kGeometry.tile + base) * 4;
+    device::store_async(device::address_in_block(local, block), device::address_in_block(barrier, block),
+                        sums[0], sums[1], sums[2], sums[3]);
   } else {
     if (token >= kGeometry.tile) return;
-    const u32 local =
-        tail.shared + kShared.squares + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
+    const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
 #pragma unroll
     for (i32 block = part; block < kGeometry.slices; block += 8)
       device::store_async(device::address_in_block(local, static_cast<u32>(block)),
-                          device::address_in_block(tail.exchange_barrier(), static_cast<u32>(block)), sum);
+                          device::address_in_block(barrier, static_cast<u32>(block)), sum);
   }
 }
 
@@ -175,11 +174,12 @@ MOETAIL_DEVICE void send_some_squares(const Tail& tail, i32 base, i32 tokens, bo
 // took 7 us for 128 tokens (H200, 2026-11-30).
 inline constexpr i32 kSquareWarps = kGeometry.tile > 8 ? kComputeWarps + 1 : 1;
 
-MOETAIL_DEVICE void send_squares(const Tail& tail, i32 tokens, bool failed) {
+MOETAIL_DEVICE void send_squares(const Tail& tail, const Iteration& it, bool failed) {
+  const i32 tokens = tokens_of(tail, it.tile);
 #pragma unroll 1
   for (i32 base = (kSideWarp - tail.warp) * kSquareTokens; base < kGeometry.tile;
        base += kSquareTokens * kSquareWarps)
-    send_some_squares(tail, base, tokens, failed);
+    send_some_squares(tail, it, base, tokens, failed);
 }
 
 }  // namespace moetail::kernels

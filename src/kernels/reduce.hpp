@@ -213,19 +213,30 @@ MOETAIL_DEVICE bool reduce_tile(const Tail& tail, i32 tile) {
     return reduce_latents(tail, tile);
 }
 
+// Where an iteration's exchange lies in a block's shared memory.
+MOETAIL_DEVICE u32 partials(const Tail& tail, const Iteration& it) {
+  return tail.shared + kShared.partials + static_cast<u32>(it.exchange * partials_bytes(kCut, kGeometry));
+}
+MOETAIL_DEVICE u32 squares(const Tail& tail, const Iteration& it) {
+  return tail.shared + kShared.squares + static_cast<u32>(it.exchange * squares_bytes(kGeometry));
+}
+MOETAIL_DEVICE u32 shared_sums(const Tail& tail, const Iteration& it) {
+  return tail.shared + kShared.shared_sums + static_cast<u32>(it.exchange * sums_bytes(kCut, kGeometry));
+}
+
 /// First row of the shard that this block finishes in row block `row_block`.
 MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
   return row_block * kGeometry.row_block + tail.slice * kCut.owner_rows;
 }
 
 /// The side warp, a token a lane: the shared partials of this block's rows, summed in rank order. False after a fault.
-MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
+MOETAIL_DEVICE bool reduce_shared(const Tail& tail, const Iteration& it) {
   stall<Site::shared_poll>(tail.args, tail.block());
-  const i32 row = owned_row(tail, row_block);
+  const i32 row = owned_row(tail, it.row_block);
   if (row >= kShape.shard()) return true;
 #pragma unroll 1
-  for (i32 token = tail.lane; token < tokens_of(tail, tile); token += 32) {
-    const i32 batch_token = tile * kGeometry.tile + token;
+  for (i32 token = tail.lane; token < tokens_of(tail, it.tile); token += 32) {
+    const i32 batch_token = it.tile * kGeometry.tile + token;
     device::Columns sum;
     // A front has its own shared partial at hand, and need not wait for the block that pushes it.
     Line own;
@@ -238,7 +249,7 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
     if (!sum_ranks<Region::shared>(tail, Site::shared_poll, batch_token, row / protocol::kLineColumns, sum,
                                    kIsFront ? &own : nullptr))
       return false;
-    const u32 to = tail.shared + kShared.shared_sums + static_cast<u32>(token * kCut.owner_rows) * 4;
+    const u32 to = shared_sums(tail, it) + static_cast<u32>(token * kCut.owner_rows) * 4;
     const i32 first = row % protocol::kLineColumns;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -251,7 +262,7 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 tile, i32 row_block) {
 /// The polls of an iteration. False after a fault.
 MOETAIL_DEVICE bool reduce_iteration(const Tail& tail, const Iteration& it) {
   if (tail.warp < kComputeWarps) return !is_first_of_tile(tail, it) || reduce_tile(tail, it.tile);
-  return reduce_shared(tail, it.tile, it.row_block);
+  return reduce_shared(tail, it);
 }
 
 }  // namespace moetail::kernels

@@ -43,8 +43,10 @@ struct Tail {
   MOETAIL_DEVICE u32 weights_barrier(i32 stage, i32 group) const {
     return shared + kShared.barriers + static_cast<u32>(stage * kRowGroups + group) * 8;
   }
-  MOETAIL_DEVICE u32 exchange_barrier() const { return weights_barrier(kGeometry.stages, 0); }
-  MOETAIL_DEVICE u32 gamma_barrier() const { return weights_barrier(kGeometry.stages, 0) + 8; }
+  MOETAIL_DEVICE u32 exchange_barrier(i32 exchange) const {
+    return weights_barrier(kGeometry.stages, 0) + static_cast<u32>(exchange) * 8;
+  }
+  MOETAIL_DEVICE u32 gamma_barrier() const { return exchange_barrier(kGeometry.exchanges); }
   MOETAIL_DEVICE u32 words() const { return shared + kShared.words; }
   MOETAIL_DEVICE u32 control_barrier() const { return words() + block_words::kBarrier; }
   MOETAIL_DEVICE bool has_failed() const { return device::load_shared(words() + block_words::kFailed) != 0; }

@@ -13,21 +13,35 @@ inline constexpr bool kSliceIsPadded = !kSlicesAreEqual || kCut.padded_columns !
 static_assert(kGeometry.clusters <= kCut.row_blocks,
               "a cluster needs a row block: use fewer clusters or a smaller row_block");
 
-/// Iteration `index` of a tail: tile index / n, row block index % n, where n is the number of this cluster's row blocks.
+/// Each iteration of a call has an exchange of its own: none waits for the one before it to be over.
+inline constexpr bool kExchangesAreOwn = kGeometry.exchanges > 1;
+static_assert(!kExchangesAreOwn ||
+                  kGeometry.exchanges >= kMaxRowBlocks * ((kMaxBatch + kGeometry.tile - 1) / kGeometry.tile),
+              "one exchange, or one for each iteration");
+
+/// Iteration `index` of a tail: tile index / n, row block index % n, where n is the number of this cluster's row blocks. `stage`, `parity`:
+/// of its weights; `exchange`, `exchange_parity`: of its partial products.
 struct Iteration {
-  i32 tile, row_block, stage, parity;
+  i32 tile, row_block, stage, parity, exchange, exchange_parity;
 };
 
 MOETAIL_DEVICE Iteration iteration_of(const Tail& tail, i32 index) {
   const i32 n = tail.num_row_blocks();
   const i32 tile = kMaxRowBlocks == 1 ? index : index / n, local = kMaxRowBlocks == 1 ? 0 : index % n;
   const i32 row_block = tail.cluster + local * kGeometry.clusters;
-  if constexpr (kWeightsAreResident) return {tile, row_block, local, 0};
-  return {tile, row_block, index % kGeometry.stages, index / kGeometry.stages & 1};
+  const i32 exchange = kExchangesAreOwn ? index : 0, exchange_parity = kExchangesAreOwn ? 0 : index & 1;
+  if constexpr (kWeightsAreResident) return {tile, row_block, local, 0, exchange, exchange_parity};
+  return {tile, row_block, index % kGeometry.stages, index / kGeometry.stages & 1, exchange, exchange_parity};
 }
 
 MOETAIL_DEVICE bool is_first_of_tile(const Tail& tail, const Iteration& it) {
   return kMaxRowBlocks == 1 || it.row_block == tail.cluster;
+}
+
+/// Before an iteration's polls, by all threads: the operand of the tile before is read no more. A shared exchange's reopening has seen to it.
+MOETAIL_DEVICE void begin_iteration(const Tail& tail, const Iteration& it, i32 index) {
+  if constexpr (kExchangesAreOwn && kMaxBatch > kGeometry.tile)
+    if (index > 0 && is_first_of_tile(tail, it)) __syncthreads();
 }
 
 /// Starts the copies of iteration `index`'s weights into its stage, which is free. A thread's copies queue up at 60 clocks each, so
@@ -71,11 +85,12 @@ MOETAIL_DEVICE void clear_padding(const Tail& tail) {
 /// Everything a block does before the dependency wait: it touches constants only.
 MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
   if (tail.thread == 0) {
-    for (i32 i = 0; i < kGeometry.stages * kRowGroups + 2; ++i)
+    for (i32 i = 0; i < kGeometry.stages * kRowGroups + kGeometry.exchanges + 1; ++i)
       device::init_barrier(tail.weights_barrier(0, i));
     device::init_barrier(tail.control_barrier());
     device::fence_barrier_init();
-    device::expect_bytes(tail.exchange_barrier(), exchange_bytes(kCut, kGeometry));
+    for (i32 i = 0; i < (kExchangesAreOwn ? num_iterations : 1); ++i)
+      device::expect_bytes(tail.exchange_barrier(i), exchange_bytes(kCut, kGeometry));
     device::store_shared(tail.words() + block_words::kFailed, 0u);
   }
   clear_padding(tail);

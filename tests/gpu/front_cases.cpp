@@ -38,8 +38,8 @@ void loopback(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
   }
 }
 
-void replay(const Gpu& gpu, int ranks, int rank, std::initializer_list<int> batches) {
-  Rig rig(gpu, k3(ranks), World::replay, 1, rank);
+void replay(const Gpu& gpu, const Shape& shape, int rank, std::initializer_list<int> batches) {
+  Rig rig(gpu, shape, World::replay, 1, rank);
   rig.warm_up(calls_of(batches, kernels::PutBy::own));
   for (const int batch : batches) {
     Call call;
@@ -130,23 +130,35 @@ std::vector<Case> front_cases() {
            }},
           {"front.replay.t8",
            [](const Gpu& gpu) {
-             replay(gpu, 8, 0, {1, 2, 3, 4, 8, 16, 32, 64, 128});
+             replay(gpu, k3(8), 0, {1, 2, 3, 4, 8, 16, 32, 64, 128});
            }},
           {"front.replay.t8.rank5",
            [](const Gpu& gpu) {
-             replay(gpu, 8, 5, {1, 8});
+             replay(gpu, k3(8), 5, {1, 8});
            }},
           {"front.replay.t16",
            [](const Gpu& gpu) {
-             replay(gpu, 16, 3, {1, 8});
+             replay(gpu, k3(16), 3, {1, 8});
            }},
           {"front.replay.t2",
            [](const Gpu& gpu) {
-             replay(gpu, 2, 1, {1, 8});
+             replay(gpu, k3(2), 1, {1, 8, 32});
            }},
           {"front.replay.t1",
            [](const Gpu& gpu) {
-             replay(gpu, 1, 0, {1, 8});
+             replay(gpu, k3(1), 0, {1, 8, 16});
+           }},
+          {"front.replay.t4",
+           [](const Gpu& gpu) {
+             replay(gpu, k3(4), 1, {1, 8, 64});
+           }},
+          {"front.replay.tiles",
+           [](const Gpu& gpu) {
+             // More tokens than a tile has, and an exchange for each tile.
+             Shape shape = small_shape(4);
+             shape.latent = 1536;
+             shape.capacity = 160;
+             replay(gpu, shape, 2, {160, 1, 130});
            }},
           {"front.forms", forms},
           {"front.odd_shapes", odd_shapes}};
