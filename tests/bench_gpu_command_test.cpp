@@ -20,6 +20,7 @@ const std::string kTinyBench =
     "--deadline 60 --quiet ";
 
 TEST(BenchGpuCommand, TimesBothPutsBesideTheUnfusedPipeline) {
+  if (kSanitized) GTEST_SKIP() << kNoEmulatedGpu;
   const TempDir scratch;
   const std::string csv = (scratch / "rows.csv").string(), html = (scratch / "page.html").string();
   const Outcome bench =
@@ -60,6 +61,7 @@ TEST(BenchGpuCommand, TimesBothPutsBesideTheUnfusedPipeline) {
 }
 
 TEST(BenchGpuCommand, ABaselineThatIsWrongGivesNoRatio) {
+  if (kSanitized) GTEST_SKIP() << kNoEmulatedGpu;
   const Outcome bench = moetail(kTinyBench + "--batch 1 --put multicast --form partial --json -",
                                 kEmulatedGpu + kFakeBlas + "MOETAIL_FAKE_CUBLASLT=wrong ");
   EXPECT_EQ(bench.exit_code, cli::kCheckFailed) << bench.err;
@@ -71,6 +73,7 @@ TEST(BenchGpuCommand, ABaselineThatIsWrongGivesNoRatio) {
 }
 
 TEST(BenchGpuCommand, VariantsRunWithoutABaselineAndSayWhy) {
+  if (kSanitized) GTEST_SKIP() << kNoEmulatedGpu;
   const Outcome bench = moetail(kTinyBench + "--batch 1 --put unicast --mode publish --take --cold-rows",
                                 kEmulatedGpu + "libmoetail-no-such-blas.so ");
   EXPECT_EQ(bench.exit_code, 0) << bench.out << bench.err;

@@ -11,11 +11,13 @@
 #include <string>
 
 #include "tests/io_testing.hpp"
+#include "tests/sanitized.hpp"
 
 namespace moetail::cli_testing {
 
 using io_testing::read_file;
 using io_testing::TempDir;
+using moetail::testing::kSanitized;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -41,6 +43,10 @@ inline Outcome moetail(const std::string& arguments, const std::string& environm
   const int status = std::system(line.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }
+
+/// Why the emulated GPU does not run in a build with a sanitizer.
+inline constexpr const char* kNoEmulatedGpu =
+    "the emulated GPU's fibers jump from stack to stack, and a sanitizer clears a stack at each jump";
 
 /// Flags of a shape that every T and mode serves, and of a run that is over at once.
 inline const std::string kSmallShape = "--hidden 256 --latent 128 --top-k 4 --capacity 32 ";

@@ -109,6 +109,7 @@ const std::string kTinyGpuTrace =
     "trace --engine cuda --hidden 64 --latent 64 --top-k 5 --capacity 4 --tp 2 --deadline 60 --quiet ";
 
 TEST(CliTrace, OnAGpuEachWarpOfEachLayerLeavesItsPhasesInARow) {
+  if (kSanitized) GTEST_SKIP() << kNoEmulatedGpu;
   const TempDir scratch;
   for (const std::string mode : {"front", "publish"}) {
     SCOPED_TRACE(mode);

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "engine/cpu/stream.hpp"
 #include "tests/record.hpp"
+#include "tests/sanitized.hpp"
 
 namespace moetail::testing {
 namespace {
@@ -46,9 +47,7 @@ int exit_code_of_team_without_memory() {
 }
 
 TEST(EngineTeam, AThreadThatCannotBeStartedIsAnError) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow memory does not fit a limit on address space";
-#endif
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow memory does not fit a limit on address space";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::_Exit(exit_code_of_team_without_memory()), ::testing::ExitedWithCode(0),
               "threads of one rank = 512: the system gave .*: accepted is fewer threads in all");

@@ -13,6 +13,7 @@
 #include "tests/harness.hpp"
 #include "tests/process_team.hpp"
 #include "tests/record.hpp"
+#include "tests/sanitized.hpp"
 #include "tests/variants.hpp"
 
 namespace moetail::testing {
@@ -23,12 +24,6 @@ using Clock = std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
 inline constexpr const char* kRankProgram = MOETAIL_PROCESS_RANK;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 inline std::string hex_of(const std::vector<Bf16>& rows) {
   std::string text;
