@@ -15,9 +15,9 @@
 
 namespace moetail::cli_testing {
 
+using build::kSanitized;
 using io_testing::read_file;
 using io_testing::TempDir;
-using moetail::testing::kSanitized;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -47,7 +47,7 @@ int exit_code_of_team_without_memory() {
 }
 
 TEST(EngineTeam, AThreadThatCannotBeStartedIsAnError) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow memory does not fit a limit on address space";
+  if (build::kSanitized) GTEST_SKIP() << "a sanitizer's shadow memory does not fit a limit on address space";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::_Exit(exit_code_of_team_without_memory()), ::testing::ExitedWithCode(0),
               "threads of one rank = 512: the system gave .*: accepted is fewer threads in all");

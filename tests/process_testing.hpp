@@ -21,6 +21,7 @@ namespace moetail::testing {
 using nlohmann::json;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using build::kSanitized;
 using ::testing::HasSubstr;
 
 inline constexpr const char* kRankProgram = MOETAIL_PROCESS_RANK;

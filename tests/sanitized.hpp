@@ -2,7 +2,7 @@
 // Whether this build has a sanitizer that slows every access down, or that has to follow each jump from stack to stack.
 #pragma once
 
-namespace moetail::testing {
+namespace moetail::build {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kSanitized = true;
@@ -10,4 +10,4 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-}  // namespace moetail::testing
+}  // namespace moetail::build

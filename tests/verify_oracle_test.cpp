@@ -260,6 +260,27 @@ TEST(Oracle, NanAndInfinityGoWhereTheContractSendsThem) {
   EXPECT_TRUE(fails_with(3 * 32 + 1, kInf));  // Inf for a number
 }
 
+// A row that is wrong beyond the slack is not forgiven for another one that is within it.
+TEST(Oracle, SlackIsEachRowsOwn) {
+  Bench bench = partial_bench(64, 32, 2, 2);
+  std::vector<u16> out = emulate(bench.problem());
+  const Expectation expectation = expect(bench.problem());
+  ASSERT_TRUE(check_rows(expectation, out).passes());
+  const auto shift = [&](int token, float by) {
+    for (int j = 0; j < 64; ++j) {
+      u16& value = out[static_cast<std::size_t>(token) * 64 + static_cast<std::size_t>(j)];
+      value = bf16_from_f32(f32_from_bf16(value) * (1 + by));
+    }
+  };
+  shift(0, 0.05f);
+  EXPECT_FALSE(check_rows(expectation, out).passes());
+  EXPECT_TRUE(check_rows(expectation, out, 0, 0.2).passes());
+  shift(1, 0.5f);
+  const RowReport report = check_rows(expectation, out, 0, 0.2);
+  EXPECT_EQ(report.failed_rows, 1);
+  EXPECT_EQ(report.worst_token, 1);
+}
+
 // 2^127 + 2^127 - 2^127 leaves fp32's range or not, as the additions are ordered; 2^127 alone never does. The squares overflow, so the scale
 // is 0, and the output the shared sum where the dot is a number and NaN where it is not.
 TEST(Oracle, AnOverflowThatTheOrderOfTheDotDecidesMayBeOrNot) {

@@ -138,7 +138,7 @@ def gpu_rows(path, problems):
         if not results:
             problems.add(f"{path.name}: no case of the GPU program in it")
     tried, counted = {}, 0
-    for number, name in re.findall(r"^  tried (\d+): |^pass (\S+)", text or "", re.MULTILINE):
+    for number, name in re.findall(r"^  tried (\d+): |^(?:pass|FAIL) (\S+)", text or "", re.MULTILINE):
         if name:
             tried[name] = counted or 1
         counted = 0 if name else counted + int(number)

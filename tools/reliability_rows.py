@@ -129,7 +129,7 @@ GPU = [
     ("a rank passes another batch", ("mismatch.batches",)),
     ("a rank passes another mode", ("mismatch.modes",)),
     ("a rank passes another shape or eps", ("mismatch.shapes",)),
-    ("a rank frozen beyond the deadline, at each site", ("mismatch.frozen",)),
+    ("a rank frozen beyond the deadline, at each of 19 sites in each mode (those that a mode has not count too)", ("mismatch.frozen",)),
     ("a rank misses a call, or makes one too many", ("mismatch.calls",)),
     ("an allocation of a rank fails", ("mismatch.no_memory",)),
     ("host abort() in a running call", ("fault.aborted",)),

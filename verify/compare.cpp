@@ -118,7 +118,7 @@ int ulp_distance_bf16(u16 a, u16 b) {
   return std::abs(position(a) - position(b));
 }
 
-RowReport check_rows(const Expectation& expectation, std::span<const u16> out, int rank) {
+RowReport check_rows(const Expectation& expectation, std::span<const u16> out, int rank, double slack) {
   const std::size_t hidden = static_cast<std::size_t>(expectation.shape.hidden);
   const std::size_t width = expectation.columns.size();
   if (out.size() != static_cast<std::size_t>(expectation.batch) * hidden)
@@ -155,7 +155,7 @@ RowReport check_rows(const Expectation& expectation, std::span<const u16> out, i
     ++report.rows;
     const RowNorms norms = row_norms(expectation, token);
     const double error = std::sqrt(square);
-    const double allowed = allowed_error(expectation, token, norms);
+    const double allowed = allowed_error(expectation, token, norms) + slack * norms.reference;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const double ratio = error == 0 ? 0 : allowed > 0 ? error / allowed : kInfinity;
     report.failed_rows += !(ratio <= 1);

@@ -64,8 +64,9 @@ struct RowReport {
   std::string text() const;
 };
 
-/// Judges `out` [B, H] bf16, a rank's whole output, at the columns of `expectation`. Throws
-/// Error(invalid_argument) where its size is not B * H.
-RowReport check_rows(const Expectation& expectation, std::span<const u16> out, int rank = 0);
+/// Judges `out` [B, H] bf16, a rank's whole output, at the columns of `expectation`. `slack`: what each row's bound is wider by, in its measure,
+/// for outputs of another contract. Throws Error(invalid_argument) where the size of `out` is not B * H.
+RowReport check_rows(const Expectation& expectation, std::span<const u16> out, int rank = 0,
+                     double slack = 0);
 
 }  // namespace moetail::verify

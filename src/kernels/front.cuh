@@ -28,7 +28,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   device::wait_barrier(tail.gamma_barrier(), 0);
   for (int index = 0; index < num_iterations; ++index) {
     const Iteration it = iteration_of(tail, index);
-    begin_iteration(tail, it, index);
     alive = alive && reduce_iteration(tail, it);
     if (!alive) tail.set_failed();
     mark<Mark::polled>(tail);

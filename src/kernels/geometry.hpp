@@ -35,7 +35,7 @@ struct Geometry {
   i32 tile = 1;           ///< tokens that it multiplies them with at a time: 1, 2, 4, 8 or a multiple of 16
   i32 stages = 1;         ///< row blocks of weights that shared memory holds
   i32 warps = kFewWarps;  ///< compute warps of a block: 8, or 16
-  i32 exchanges = 1;      ///< in shared memory at a time: 1, or one for each iteration of a call
+  i32 exchanges = 1;      ///< in shared memory at a time: 1, or one for each row block of a cluster
 };
 
 constexpr i32 round_up(i32 value, i32 step) {

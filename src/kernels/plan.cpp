@@ -58,13 +58,13 @@ int rounds_of(const Shape& shape, const Geometry& g) {
   return (make_cut(shape, g).row_blocks + g.clusters - 1) / g.clusters;
 }
 
-/// An exchange for each iteration of a call, if shared memory has room beside two stages: no iteration then waits for the one before it to be
-/// over, and the weights' stream does not pause. Else all iterations share one.
+/// An exchange for each row block of a cluster, if a call is one tile and shared memory has room beside two stages: no row block then waits for
+/// the one before it to be over, and the weights' stream does not pause. Else all iterations share one.
 void fit_exchanges(const Shape& shape, Geometry& g, std::size_t budget, int bucket) {
-  const int iterations = rounds_of(shape, g) * ((bucket + g.tile - 1) / g.tile);
-  if (iterations == 1) return;
+  const int rounds = rounds_of(shape, g);
+  if (rounds == 1 || bucket > g.tile) return;
   const Geometry shared = g;
-  g.exchanges = iterations;
+  g.exchanges = rounds;
   if (!fit_stages(shape, g, budget, shared.stages, std::min(shared.stages, 2))) g = shared;
 }
 

@@ -18,6 +18,7 @@ inline constexpr i32 kTokenTiles = kCut.padded_tile / 8;
 inline constexpr i32 kTilePairs = kTokenTiles / 2;
 // Pairs that a warp multiplies at a time: weights are read from shared memory once for all of them.
 inline constexpr i32 kPairsAtOnce = kTilePairs / kTokenGroups >= 2 ? 2 : 1;
+static_assert(kTilePairs % kPairsAtOnce == 0, "a tile above 16 tokens is 32, or a multiple of it");
 inline constexpr i32 kSteps = kCut.padded_columns / 32;  ///< pairs of k16 steps
 // Independent chains of products, added at the end: one chain of 14 products is 0.25 us of latency at B = 1. A function of the
 // batch alone: it is part of the order of the sum.

@@ -25,9 +25,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   alive = alive && prepare_rows(tail);
   device::wait_barrier(tail.gamma_barrier(), 0);
   for (int index = 0; index < num_iterations; ++index) {
-    const Iteration it = iteration_of(tail, index);
-    begin_iteration(tail, it, index);
-    alive = alive && reduce_iteration(tail, it);
+    alive = alive && reduce_iteration(tail, iteration_of(tail, index));
     if (!alive) tail.set_failed();
     mark<Mark::polled>(tail);
     if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);

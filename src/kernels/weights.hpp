@@ -15,9 +15,8 @@ static_assert(kGeometry.clusters <= kCut.row_blocks,
 
 /// Each iteration of a call has an exchange of its own: none waits for the one before it to be over.
 inline constexpr bool kExchangesAreOwn = kGeometry.exchanges > 1;
-static_assert(!kExchangesAreOwn ||
-                  kGeometry.exchanges >= kMaxRowBlocks * ((kMaxBatch + kGeometry.tile - 1) / kGeometry.tile),
-              "one exchange, or one for each iteration");
+static_assert(!kExchangesAreOwn || (kGeometry.exchanges >= kMaxRowBlocks && kMaxBatch <= kGeometry.tile),
+              "one exchange, or, of a call of one tile, one for each row block: tiles share an operand");
 
 /// Iteration `index` of a tail: tile index / n, row block index % n, where n is the number of this cluster's row blocks. `stage`, `parity`:
 /// of its weights; `exchange`, `exchange_parity`: of its partial products.
@@ -36,12 +35,6 @@ MOETAIL_DEVICE Iteration iteration_of(const Tail& tail, i32 index) {
 
 MOETAIL_DEVICE bool is_first_of_tile(const Tail& tail, const Iteration& it) {
   return kMaxRowBlocks == 1 || it.row_block == tail.cluster;
-}
-
-/// Before an iteration's polls, by all threads: the operand of the tile before is read no more. A shared exchange's reopening has seen to it.
-MOETAIL_DEVICE void begin_iteration(const Tail& tail, const Iteration& it, i32 index) {
-  if constexpr (kExchangesAreOwn && kMaxBatch > kGeometry.tile)
-    if (index > 0 && is_first_of_tile(tail, it)) __syncthreads();
 }
 
 /// Starts the copies of iteration `index`'s weights into its stage, which is free. A thread's copies queue up at 60 clocks each, so

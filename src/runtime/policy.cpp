@@ -17,8 +17,8 @@ constexpr std::uintmax_t kMostPolicyBytes = 1 << 20;  // a table has a hundred
 constexpr const auto& kRankCounts = Policy::kRankCounts;
 
 // One H200, K3 at T = 8, replay, multicast put, every launch from expert rows to output row counted, 2026-11-30 (docs/kernels.md, "What was
-// measured"): front is ahead of the publishing kernel and the wave at every batch up to 128, and of sharing too. Other rank counts keep the
-// starting table: they have not been measured.
+// measured"): front is ahead of the publishing kernel and the wave at every batch up to 128, and those are slower with shared sums than without. Other
+// rank counts keep the starting table's limits of front, since they have not been measured; sharing has one limit for all.
 constexpr Policy h200_table() {
   Policy policy;
   policy.front_up_to[3] = 128;

@@ -154,7 +154,7 @@ std::vector<Case> front_cases() {
            }},
           {"front.replay.tiles",
            [](const Gpu& gpu) {
-             // More tokens than a tile has, and an exchange for each tile.
+             // More tokens than a tile has.
              Shape shape = small_shape(4);
              shape.latent = 1536;
              shape.capacity = 160;

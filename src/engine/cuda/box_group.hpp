@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -111,6 +112,7 @@ class Group final : public engine::Group {
   kernels::DeviceShape device_;
   std::shared_ptr<Stream> main_;  // one for all ranks: in loopback their work is one launch's
   std::shared_ptr<Stream> side_;
+  std::mutex traced_mutex_;
   std::vector<std::weak_ptr<TraceSlots>> traced_;
 };
 

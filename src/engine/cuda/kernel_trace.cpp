@@ -97,8 +97,11 @@ TracedRank TraceSlots::take(const Stream& stream) {
   stream.synchronize();
   TracedRank taken;
   taken.rank = rank_;
+  const u64 newest = std::ranges::max(all, {}, &TraceSlot::call).call;
+  // An older call's that a later one with fewer blocks has left in its place is no whole call.
   for (std::size_t i = 0; i < all.size(); ++i)
-    if (all[i].call != 0) taken.slots.push_back({static_cast<int>(i % kernels::kTraceBlockSlots), all[i]});
+    if (all[i].call != 0 && all[i].call + kernels::kTraceCalls > newest)
+      taken.slots.push_back({static_cast<int>(i % kernels::kTraceBlockSlots), all[i]});
   std::ranges::stable_sort(taken.slots, {}, [](const auto& slot) { return slot.second.call; });
   return taken;
 }
