@@ -303,7 +303,7 @@ void Group::tail(std::span<const engine::RankTail> tails) {
 
 std::shared_ptr<TraceSlots> Group::make_trace_slots(int rank) {
   if (options_.trace == nullptr) return nullptr;
-  const auto slots = std::make_shared<TraceSlots>(context_, *main_, rank);
+  auto slots = std::make_shared<TraceSlots>(context_, *main_, rank);
   const std::lock_guard lock(traced_mutex_);
   std::erase_if(traced_, [](const auto& weak) { return weak.expired(); });
   traced_.push_back(slots);
