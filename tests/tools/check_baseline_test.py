@@ -41,10 +41,12 @@ def changed(edit):
 def report_of(records):
     """A report that has the recorded ratios again."""
     first = records[0]
+    other = "cuBLASLt" if first["engine"] == "cuda" else "oneDNN"
     rows = [{name: record[name] for name in ("mode_asked", "mode", "form", "tp", "batch", "layers", "verdict")} | {
-        "floor_us": 1.0, "median_us": record["ratios"]["over_floor"],
-        "ratio": {"median": record["ratios"].get("over_oneDNN")}, "baseline": {"name": "oneDNN"}} for record in records]
-    return REPORT | {name: first[name] for name in ("engine", "world")} | {"results": rows, "machine": REPORT["machine"] | {
+        "floor_us": 1.0, "median_us": record["ratios"]["over_floor"], "put": record.get("put", "-"),
+        "ratio": {"median": record["ratios"].get(f"over_{other}")}, "baseline": {"name": other}} for record in records]
+    return REPORT | {name: first[name] for name in ("engine", "world")} | {
+        name: first[name] for name in ("cold_rows", "take") if name in first} | {"results": rows, "machine": REPORT["machine"] | {
         "dispatch_target": first["target"]}, "model": {name: first[name] for name in ("hidden", "latent", "top_k")}}
 
 
