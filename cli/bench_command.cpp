@@ -65,21 +65,13 @@ void check_flags(const BenchOptions& options) {
          "nothing with --engine cpu, or --engine cuda");
   refuse(is_gpu && options.alone, "--alone",
          "nothing with --engine cuda, whose two programs share no thread");
-  if (is_gpu && options.session.world_given && options.session.world != WorldKind::replay)
-    base::bad_argument(
-        "--world", "virtual",
-        "replay with --engine cuda: all ranks on one GPU show that a call is right, not how fast");
-  if (is_gpu && options.call.form == Form::published)
-    base::bad_argument(
-        "--form", "published",
-        "rows, permuted or partial with --engine cuda: a producer of the user's is no part of the tail");
 }
 
 BenchOptions settled(BenchOptions options) {
   options.session.choose_engine();
   check_flags(options);
   if (options.session.engine == Engine::cuda) {
-    options.session.world = WorldKind::replay;
+    choose_replay(options.session, options.call);
     if (options.call.puts.front() == Put::automatic) options.call.puts = {Put::multicast, Put::unicast};
     if (!options.call.batches) options.call.batches = {1, 2, 4, 8, 16, 32, 64, 128};
     if (options.layers.empty()) options.layers = kGpuLayers;

@@ -98,6 +98,18 @@ void SessionOptions::choose_engine() {
   engine = processes || World::obstacle(Engine::cuda) ? Engine::cpu : Engine::cuda;
 }
 
+void choose_replay(SessionOptions& session, const CallOptions& call) {
+  if (session.world_given && session.world != WorldKind::replay)
+    base::bad_argument(
+        "--world", "virtual",
+        "replay with --engine cuda: all ranks on one GPU show that a call is right, not how fast");
+  if (call.form == Form::published)
+    base::bad_argument(
+        "--form", "published",
+        "rows, permuted or partial with --engine cuda: a producer of the user's is no part of the tail");
+  session.world = WorldKind::replay;
+}
+
 void SessionOptions::check_supported() const {
   if (world == WorldKind::replay && engine != Engine::cuda)
     base::fail(Code::unsupported,

@@ -60,6 +60,10 @@ struct SessionOptions {
   void check_supported() const;
 };
 
+/// For what times or traces a tail on a GPU: the replayed world. Throws Code::invalid_argument where another world was asked for, or input that
+/// a user's own kernel publishes.
+void choose_replay(SessionOptions& session, const CallOptions& call);
+
 /// --layers: a number of layers of synthetic weights, or layers by their index in a checkpoint.
 struct RunOptions {
   ShapeOptions shape;

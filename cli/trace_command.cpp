@@ -50,6 +50,13 @@ std::vector<Phase> phases_of(const std::vector<Trace::Span>& spans) {
   return phases;
 }
 
+/// "thread 3" or "block 0 warp 3".
+std::string thread_name(Engine engine, int thread) {
+  return engine == Engine::cuda
+             ? fmt::format("block {} warp {}", thread / Trace::kBlockWarps, thread % Trace::kBlockWarps)
+             : fmt::format("thread {}", thread);
+}
+
 /// The trace event format of Chrome, which Perfetto reads: a process a rank, complete events in microseconds.
 json chrome_trace(const std::vector<Trace::Span>& spans, Engine engine) {
   json events = json::array();
@@ -120,14 +127,7 @@ void print_phases(const Traced& traced, Engine engine) {
 RunOptions settled(RunOptions options) {
   options.session.choose_engine();
   const bool is_gpu = options.session.engine == Engine::cuda;
-  if (is_gpu && options.session.world_given && options.session.world != WorldKind::replay)
-    base::bad_argument("--world", "virtual",
-                       "replay with --engine cuda: all ranks on one GPU wait for each other's turns");
-  if (is_gpu) options.session.world = WorldKind::replay;
-  if (is_gpu && options.call.form == Form::published)
-    base::bad_argument(
-        "--form", "published",
-        "rows, permuted or partial with --engine cuda: a producer of the user's is no part of the tail");
+  if (is_gpu) choose_replay(options.session, options.call);
   if (options.steps == 0) options.steps = is_gpu ? 1 : 3;
   options.session.check_supported();
   return options;
@@ -160,12 +160,6 @@ TracedSteps trace_on_cpu(const RunOptions& options, const RunSetup& setup, Progr
   progress.end();
   traced.checks = judge.checks();
   return traced;
-}
-
-std::string thread_name(Engine engine, int thread) {
-  return engine == Engine::cuda
-             ? fmt::format("block {} warp {}", thread / Trace::kBlockWarps, thread % Trace::kBlockWarps)
-             : fmt::format("thread {}", thread);
 }
 
 int trace_command(const TraceOptions& given) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "base/trace.hpp"
@@ -26,8 +25,5 @@ TracedSteps trace_on_cpu(const RunOptions& options, const RunSetup& setup, Progr
 
 /// Rank 0 with its peers replayed, all layers in one graph; a step is a replay of it. The same exceptions.
 TracedSteps trace_on_gpu(const RunOptions& options, const RunSetup& setup, Progress& progress);
-
-/// "thread 3" or "block 0 warp 3".
-std::string thread_name(Engine engine, int thread);
 
 }  // namespace moetail::cli

@@ -236,8 +236,7 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
   const int bucket = batch_bucket(request.shape, request.batch);
   plan.max_batch = bucket;
   const bool is_loopback = request.launch_ranks > 1;
-  const bool is_tail = request.kind == Kind::front || request.kind == Kind::wave;
-  plan.cooperative = is_loopback && is_tail;
+  plan.cooperative = is_loopback && is_tail(plan.kind);
   plan.dependent = !is_loopback;
   const Fit fit = is_loopback ? fit_loopback(request, device, bucket) : fit_alone(request, device, bucket);
   if (fit.blocks_per_sm == 0)
@@ -247,7 +246,7 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
                "latent size or fewer ranks a launch",
                plan.entry, request.shape.latent, request.launch_ranks, device.shared_per_block, device.arch);
   plan.geometry = fit.geometry;
-  if (is_tail) {
+  if (is_tail(plan.kind)) {
     // Alone on an SM a block is bound by how many loads its threads have in flight.
     if (!is_loopback && fit.blocks_per_sm == 1 && plan.geometry.tile >= 32) plan.geometry.warps = kManyWarps;
     plan.cluster = plan.geometry.slices;
@@ -261,7 +260,7 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
     define(plan, "PLAIN_BLOCKS", plan.grid);
     plan.grid *= request.launch_ranks;
   }
-  define_all(plan, request, is_tail && bucket == request.batch && bucket <= 8);
+  define_all(plan, request, is_tail(plan.kind) && bucket == request.batch && bucket <= 8);
   return plan;
 }
 

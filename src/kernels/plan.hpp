@@ -14,6 +14,10 @@ namespace moetail::kernels {
 
 enum class Kind { front, wave, push, publish, take, fill };
 const char* kind_name(Kind kind);
+/// The launches in which ranks wait for each other.
+constexpr bool is_tail(Kind kind) {
+  return kind == Kind::front || kind == Kind::wave;
+}
 
 /// What a plan asks of a device.
 struct DeviceShape {

@@ -101,12 +101,6 @@ void dependent_and_cooperative(const Gpu& gpu) {
 
 void nothing_is_left(const Gpu& gpu) {
   const auto layout = protocol::make_layout(Shape{});
-  const auto free_bytes = [&] {
-    const cuda::ContextScope scope(*gpu.context);
-    std::size_t free = 0, total = 0;
-    gpu.context->driver().mem_get_info(&free, &total);
-    return free;
-  };
   const auto once = [&] {
     const cuda::Stream stream(gpu.context);
     cuda::BoxMemory box(gpu.context, layout);
@@ -115,9 +109,9 @@ void nothing_is_left(const Gpu& gpu) {
     require(!box.fault().has_value() && !box.is_stopped(), "a new box with a fault");
   };
   once();  // what the driver keeps for itself
-  const std::size_t before = free_bytes();
+  const std::size_t before = gpu.free_bytes();
   for (int i = 0; i < 200; ++i) once();
-  const std::size_t after = free_bytes();
+  const std::size_t after = gpu.free_bytes();
   require(after >= before, "200 boxes made and destroyed: {} bytes of device memory are gone",
           before - after);
 }

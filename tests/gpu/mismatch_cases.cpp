@@ -206,16 +206,10 @@ void frozen(const Gpu& gpu) {
 
 /// Set-up fails on all ranks where one box has no memory, leaves nothing behind, and says what was asked for.
 void no_memory(const Gpu& gpu) {
-  const auto free_bytes = [&] {
-    const cuda::ContextScope scope(*gpu.context);
-    std::size_t free = 0, total = 0;
-    gpu.context->driver().mem_get_info(&free, &total);
-    return free;
-  };
   Shape shape;
   shape.capacity = 65535;  // some 20 GB of mailboxes a rank
   const auto world = ::moetail::World::virtual_ranks(8, on_cuda());
-  const std::size_t before = free_bytes();
+  const std::size_t before = gpu.free_bytes();
   const auto bytes = protocol::make_layout(shape).total_bytes * 8;
   require(bytes > before, "8 boxes of capacity {} are {} bytes, and {} are free", shape.capacity, bytes,
           before);
@@ -227,7 +221,7 @@ void no_memory(const Gpu& gpu) {
     fmt::print("  {}\n", error.what());
   }
   require(refused, "boxes of {} bytes where {} are free were not refused", bytes, before);
-  require(free_bytes() >= before, "{} bytes are gone", before - free_bytes());
+  require(gpu.free_bytes() >= before, "{} bytes are gone", before - gpu.free_bytes());
   require(!world.make_boxes(small_shape(8)).empty(), "no boxes afterwards");
 }
 

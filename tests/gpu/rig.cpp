@@ -41,6 +41,13 @@ Gpu Gpu::open() {
   return gpu;
 }
 
+std::size_t Gpu::free_bytes() const {
+  const cuda::ContextScope scope(*context);
+  std::size_t free = 0, total = 0;
+  context->driver().mem_get_info(&free, &total);
+  return free;
+}
+
 cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan,
                                     const std::vector<std::string>& defines) const {
   cuda::KernelRequest request;
@@ -283,7 +290,7 @@ void Rig::warm_up(const std::vector<Call>& calls) const {
 
 void Rig::enqueue(const Call& call, const DeviceInputs& inputs, const u16* shard_copy, const u16* rows_copy) {
   for (const auto kind : kinds_of(call)) {
-    const bool is_tail = kind == kernels::Kind::front || kind == kernels::Kind::wave;
+    const bool is_tail = kernels::is_tail(kind);
     launch(call, inputs, kind, is_tail ? shard_copy : nullptr,
            kind == kernels::Kind::wave ? nullptr : rows_copy);
   }

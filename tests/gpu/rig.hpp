@@ -56,6 +56,7 @@ struct Gpu {
   std::vector<std::string> options;        ///< of the compiler, for every kernel: -lineinfo
 
   static Gpu open();
+  std::size_t free_bytes() const;  ///< of device memory
   cuda::KernelRequest request_of(const kernels::KernelPlan& plan,
                                  const std::vector<std::string>& defines = {}) const;
   /// Compiles them side by side: a case of many kernels waits for the slowest, not for their sum.

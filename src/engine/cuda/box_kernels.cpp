@@ -90,7 +90,7 @@ KernelRequest BoxKernels::request_for(kernels::Kind kind, const engine::TailCall
   request.early = call.early;
   request.launch_ranks = launch_ranks;
   request.put = put_;
-  request.traces = traces_ && (kind == kernels::Kind::front || kind == kernels::Kind::wave);
+  request.traces = traces_ && kernels::is_tail(kind);
   // What a front_poll tail polls, somebody else has filled: to its kernel the routed input is published.
   if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
   KernelRequest wanted =

@@ -4,15 +4,6 @@
 #include "engine/cuda/info.hpp"
 
 namespace moetail::cuda {
-namespace {
-
-/// Whether blocks of one launch wait for each other across clusters; the others only store, or wait for other launches.
-bool spins_on_its_own_launch(kernels::Kind kind) {
-  return kind == kernels::Kind::front || kind == kernels::Kind::wave;
-}
-
-}  // namespace
-
 kernels::DeviceShape device_shape_of(const ContextRef& context) {
   const DeviceFacts& facts = context->facts();
   kernels::DeviceShape shape = kernels::device_shape(facts.arch());
@@ -40,7 +31,8 @@ KernelRequest request_of(const kernels::KernelPlan& plan, const DeviceLimits& li
   request.launch.cooperative = plan.cooperative;
   if (plan.dependent && plan.blocks_per_sm > 1)
     request.budget.max_registers = registers_beside_successor(limits, plan.threads);
-  if (spins_on_its_own_launch(plan.kind)) request.budget.min_resident_clusters = plan.grid / plan.cluster;
+  // Blocks of a tail wait for each other across clusters; other launches only store, or wait for other launches.
+  if (kernels::is_tail(plan.kind)) request.budget.min_resident_clusters = plan.grid / plan.cluster;
   return request;
 }
 
