@@ -44,6 +44,47 @@ TEST_F(CudaGroup, AReplayedRankPutsOnceOrToEveryRank) {
   }
 }
 
+TEST_F(CudaGroup, WhatThePolicyAsksOfAKernelIsBuiltWhereARankIsAlone) {
+  const auto context = retain();
+  TailCall asked = front_call();
+  asked.batch = 32;
+  asked.kernel = {.trigger = 3, .tile = 8};
+  TailCall own = asked;
+  own.kernel = {};
+  const auto tile_and_trigger = [](const cuda::KernelSpec& spec) {
+    std::string text = spec.entry;
+    for (const std::string& define : spec.defines)
+      if (define.rfind("MOETAIL_TILE=", 0) == 0 || define.rfind("MOETAIL_TRIGGER=", 0) == 0)
+        text += " " + define.substr(8);
+    return text;
+  };
+  Ranks one(context, 8, 2);
+  one.group->tail(one.tails(asked));
+  EXPECT_EQ(tile_and_trigger(one.compiled.back()), "moetail_front TILE=8 TRIGGER=3");
+  one.group->tail(one.tails(own));
+  EXPECT_EQ(one.compiled.size(), 2u) << "another kernel of the same call";
+  EXPECT_EQ(tile_and_trigger(one.compiled.back()), "moetail_front TILE=32 TRIGGER=1");
+  one.group->tail(one.tails(asked));
+  EXPECT_EQ(one.compiled.size(), 2u);
+  // All ranks on one device: their plan is another, and the same for all.
+  Ranks both(context, 2);
+  both.group->tail(both.tails(asked));
+  both.group->tail(both.tails(own));
+  ASSERT_EQ(both.compiled.size(), 1u);
+  EXPECT_EQ(tile_and_trigger(both.compiled.back()), "moetail_front TILE=16 TRIGGER=2");
+}
+
+TEST_F(CudaGroup, AChoiceThatDoesNotFitIsTheCallsError) {
+  const auto context = retain();
+  Ranks one(context, 8, 2);
+  TailCall call = front_call();
+  call.kernel.stages = 2;
+  expect_error(Code::invalid_argument, {"stages = 2", "1 to 1"}, [&] { one.group->tail(one.tails(call)); });
+  call.kernel = {};
+  one.group->tail(one.tails(call));
+  EXPECT_EQ(one.compiled.size(), 1u);
+}
+
 TEST_F(CudaGroup, FinalizedRowsAreOneLaunchThatWaitsForItsPredecessor) {
   const auto context = retain();
   Ranks one(context, 1);

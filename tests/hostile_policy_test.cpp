@@ -18,7 +18,8 @@ namespace moetail::testing {
 namespace {
 
 constexpr const char* kWholePolicy =
-    R"({"policy_version": 1, "front_up_to": {"1": 8, "2": 8, "4": 8, "8": 4, "16": 65535}, "share_from": 16})";
+    R"({"policy_version": 1, "front_up_to": {"1": 8, "2": 8, "4": 8, "8": 4, "16": 65535}, "share_from": 16, "cuda_kernels":
+      {"8": {"16": {"trigger": "after_polls", "row_block": 64, "tile": 16, "stages": 2, "warps": 16}}}})";
 
 class HostilePolicy : public ::testing::Test {
  public:
@@ -58,6 +59,14 @@ RC_GTEST_FIXTURE_PROP(HostilePolicy, DamageOfAnyKind, ()) {
     for (const int limit : policy.front_up_to) RC_ASSERT(limit >= 0 && limit <= protocol::kMaxCapacity);
     RC_ASSERT(policy.share_from >= 1 && policy.share_from <= protocol::kMaxCapacity);
     RC_ASSERT(policy.version == 1);
+    for (const auto& of_ranks : policy.cuda_kernels)
+      for (const KernelChoice& choice : of_ranks) {
+        RC_ASSERT(choice.trigger >= KernelChoice::kOwnTrigger &&
+                  choice.trigger < static_cast<int>(kTriggerNames.size()));
+        RC_ASSERT(choice.row_block >= 0 && choice.row_block <= 128 && choice.tile >= 0 && choice.tile <= 128);
+        RC_ASSERT(choice.stages >= 0 && choice.stages <= kMaxStages && choice.warps >= 0 &&
+                  choice.warps <= 16);
+      }
   } catch (const Error& error) {
     RC_ASSERT(error.code() == Code::file || error.code() == Code::invalid_argument);
     RC_ASSERT(std::string(error.what()).find(path("policy.json")) != std::string::npos);

@@ -86,6 +86,43 @@ INSTANTIATE_TEST_SUITE_P(Architectures, KernelCompile,
                          testing::Values("sm_90a", "sm_100a", "sm_103a", "sm_120a"),
                          [](const auto& test) { return std::string(test.param); });
 
+// What tune tries: each of them has to compile, whatever it costs. A kernel that spills or has too many registers is the budget's to refuse.
+TEST(KernelChoices, EachCompilesToAKernelOfItsOwnAtFullSize) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  const struct {
+    int ranks, batch;
+    KernelChoice choice;
+  } cases[] = {{8, 1, {.trigger = 0}},      {8, 1, {.trigger = 3}},
+               {8, 1, {.trigger = 5}},      {8, 1, {.row_block = 64}},
+               {8, 1, {.row_block = 32}},   {8, 1, {.warps = 16}},
+               {8, 16, {.tile = 8}},        {8, 16, {.row_block = 64}},
+               {8, 16, {.warps = 16}},      {8, 128, {.tile = 8}},
+               {8, 128, {.tile = 32}},      {8, 128, {.warps = 8}},
+               {8, 128, {.row_block = 32}}, {4, 1, {.row_block = 32, .stages = 2}},
+               {1, 4, {.stages = 2}}};
+  std::string last;
+  for (const Kind kind : {Kind::front, Kind::wave})
+    for (const auto& [ranks, batch, choice] : cases) {
+      if (kind == Kind::wave && choice.trigger == 3) continue;
+      PlanRequest request;
+      request.kind = kind;
+      request.mode = kind == Kind::wave ? Mode::publish : Mode::front;
+      if (kind == Kind::wave) request.form = Form::published;
+      request.shape.ranks = ranks;
+      request.batch = batch;
+      request.choice = choice;
+      const auto plan = make_plan(request, device_shape("sm_90a"));
+      const auto result = compile(*nvrtc, plan, "sm_90a", true);
+      ASSERT_EQ(result.usage.size(), 1u) << plan.text() << choice_text(choice) << result.log;
+      EXPECT_NE(result.ptx, last) << plan.text() << choice_text(choice);
+      last = result.ptx;
+      fmt::print("{}, {}: {} registers, {} bytes spilled\n", plan.text(), choice_text(choice),
+                 result.usage.front().num_registers, result.usage.front().spill_store_bytes);
+    }
+}
+
 // An early wave's polls come before its dependency wait in the program, another's behind it.
 TEST(KernelPtx, AnEarlyWaveWaitsBehindItsPolls) {
   std::string reason;

@@ -70,9 +70,102 @@ TEST(KernelPlan, TheTriggerIsTheBatchsUnlessItIsAskedFor) {
   EXPECT_TRUE(defines(make_plan(front(8, 8), device), "TRIGGER=4"));
   EXPECT_TRUE(defines(make_plan(front(8, 16), device), "TRIGGER=1"));
   auto asked = front(8, 16);
-  asked.trigger = 0;
+  asked.choice.trigger = 0;
   EXPECT_TRUE(defines(make_plan(asked, device), "TRIGGER=0"));
   EXPECT_TRUE(defines(make_plan(front(8, 16, 8), device), "TRIGGER=2")) << "loopback has no dependent launch";
+}
+
+// What tune measures and a policy file asks for, each by itself.
+TEST(KernelPlan, AChoiceIsWhatIsBuilt) {
+  const auto device = device_shape("sm_90a");
+  const auto planned = [&](int ranks, int batch, const KernelChoice& choice) {
+    auto request = front(ranks, batch);
+    request.choice = choice;
+    return make_plan(request, device);
+  };
+  KernelChoice choice;
+  choice.tile = 8;
+  EXPECT_EQ(planned(8, 32, choice).geometry.tile, 8);
+  EXPECT_EQ(planned(8, 4, choice).geometry.tile, 4) << "a limit";
+  choice = {};
+  choice.row_block = 64;
+  EXPECT_EQ(planned(8, 1, choice).geometry.row_block, 64);
+  EXPECT_EQ(planned(8, 1, choice).geometry.clusters, 7);
+  EXPECT_EQ(planned(8, 1, choice).geometry.stages, 2) << "two row blocks a cluster, both resident";
+  choice.stages = 2;
+  EXPECT_EQ(planned(8, 1, choice).defines, planned(8, 1, {.row_block = 64}).defines);
+  choice = {};
+  choice.stages = 2;
+  EXPECT_EQ(planned(1, 1, choice).geometry.stages, 2);
+  EXPECT_EQ(planned(1, 1, {}).geometry.stages, 3);
+  choice = {};
+  choice.warps = kManyWarps;
+  const auto many = planned(8, 16, choice);
+  EXPECT_EQ(many.threads, threads_of(kManyWarps));
+  EXPECT_EQ(many.blocks_per_sm, 1) << "no successor has registers beside it";
+  EXPECT_TRUE(defines(many, "WARPS=16"));
+  EXPECT_TRUE(defines(many, "MIN_BLOCKS=1"));
+  choice.warps = kFewWarps;
+  EXPECT_EQ(planned(8, 64, choice).threads, threads_of(kFewWarps));
+  choice = {};
+  choice.trigger = 3;
+  EXPECT_TRUE(defines(planned(8, 1, choice), "TRIGGER=3"));
+}
+
+TEST(KernelPlan, NoChoiceChangesTheSlices) {
+  const auto device = device_shape("sm_90a");
+  for (const int row_block : {0, 32, 64, 128})
+    for (const int tile : {0, 8, 128})
+      for (const int warps : {0, 8, 16})
+        for (const int batch : {1, 16, 128}) {
+          auto request = front(8, batch);
+          request.choice = {.row_block = row_block, .tile = tile, .warps = warps};
+          const auto plan = make_plan(request, device);
+          EXPECT_EQ(plan.geometry.slices, 16) << plan.text();
+          EXPECT_LE(plan.shared_bytes, device.shared_per_block) << plan.text();
+          EXPECT_LE(plan.grid / plan.cluster, device.resident_clusters) << plan.text();
+        }
+}
+
+TEST(KernelPlan, AChoiceThatDoesNotFitIsRefusedByItsName) {
+  const auto refusal = [](PlanRequest request, const char* arch = "sm_90a") -> std::string {
+    try {
+      return "none: " + make_plan(request, device_shape(arch)).text();
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  const auto asked = [](const KernelChoice& choice, int ranks = 8, int batch = 16) {
+    auto request = front(ranks, batch);
+    request.choice = choice;
+    return request;
+  };
+  EXPECT_EQ(refusal(asked({.trigger = 6})), "trigger = 6: accepted is 0 to 5");
+  EXPECT_EQ(refusal(asked({.trigger = -2})), "trigger = -2: accepted is 0 to 5");
+  EXPECT_EQ(refusal(asked({.row_block = 16})), "row_block = 16: accepted is 32, 64, 128 on sm_90a");
+  EXPECT_EQ(refusal(asked({.row_block = 128}), "sm_120a"),
+            "row_block = 128: accepted is 16, 32, 64 on sm_120a");
+  EXPECT_EQ(refusal(asked({.tile = 12})), "tile = 12: accepted is 8, 16, 32, 64, 128");
+  EXPECT_EQ(refusal(asked({.warps = 4})), "warps = 4: accepted is 8, 16");
+  EXPECT_EQ(refusal(asked({.stages = -1})), "stages = -1: accepted is 1 or more");
+  EXPECT_EQ(refusal(asked({.stages = 2})),
+            "stages = 2: accepted is 1 to 1, the row blocks that a cluster walks over");
+  EXPECT_EQ(refusal(asked({.stages = 1}, 1)),
+            "stages = 1: accepted is 2 to 8, the row blocks that a cluster walks over");
+  EXPECT_EQ(
+      refusal(asked({.stages = 8}, 1)),
+      "moetail_front at L = 3584 up to B = 16 with stages = 8: accepted is what fits 232448 bytes of shared "
+      "memory a block of sm_90a");
+  auto wave = asked({.trigger = 3});
+  wave.kind = Kind::wave;
+  wave.mode = Mode::publish;
+  EXPECT_NE(refusal(wave).find("trigger = after_publication: accepted is another"), std::string::npos);
+  for (const KernelChoice& choice : {KernelChoice{.row_block = 64}, KernelChoice{.tile = 8},
+                                     KernelChoice{.stages = 2}, KernelChoice{.warps = 8}}) {
+    auto loopback = asked(choice);
+    loopback.launch_ranks = 8;
+    EXPECT_NE(refusal(loopback).find("accepted is none in a launch of several ranks"), std::string::npos);
+  }
 }
 
 // An untraced kernel's text and its key in the cache have nothing of the trace.

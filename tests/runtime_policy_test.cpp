@@ -82,7 +82,7 @@ TEST(RuntimePolicy, WrongFilesAreNamedWithTheirKey) {
     std::vector<std::string> parts;
   };
   for (const Case& c :
-       {Case{R"({"share": 3})", {"key = share", "policy_version, front_up_to and share_from"}},
+       {Case{R"({"share": 3})", {"key = share", "policy_version, front_up_to, share_from and cuda_kernels"}},
         Case{R"({"policy_version": 2})", {"policy_version = 2", "1, this build's"}},
         Case{R"({"policy_version": "1"})", {"policy_version = \"1\"", "an integer"}},
         Case{R"({"share_from": 0})", {"share_from = 0", "an integer from 1 to 65535"}},
@@ -95,7 +95,27 @@ TEST(RuntimePolicy, WrongFilesAreNamedWithTheirKey) {
         Case{R"({"front_up_to": {"3": 4}})", {"front_up_to = 3", "the keys \"1\", \"2\""}},
         Case{R"({"front_up_to": {"08": 4}})", {"front_up_to = 08"}},
         Case{R"({"front_up_to": {"8": -1}})", {"front_up_to[8] = -1", "an integer from 0 to 65535"}},
-        Case{R"({"front_up_to": {"8": null}})", {"front_up_to[8] = null", "an integer"}}}) {
+        Case{R"({"front_up_to": {"8": null}})", {"front_up_to[8] = null", "an integer"}},
+        Case{R"({"cuda_kernels": 3})", {"cuda_kernels = 3", "an object"}},
+        Case{R"({"cuda_kernels": {"8": []}})", {"cuda_kernels[8] = an array", "an object"}},
+        Case{R"({"cuda_kernels": {"3": {}}})", {"cuda_kernels = 3", "the keys \"1\", \"2\""}},
+        Case{R"({"cuda_kernels": {"8": {"3": {}}}})", {"cuda_kernels[8] = 3", "\"64\" and \"128\""}},
+        Case{R"({"cuda_kernels": {"8": {"256": {}}}})", {"cuda_kernels[8] = 256"}},
+        Case{R"({"cuda_kernels": {"8": {"16": "fast"}}})", {"cuda_kernels[8][16] = \"fast\"", "an object"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"slices": 8}}}})",
+             {"cuda_kernels[8][16]: key = slices", "trigger, row_block, tile, stages and warps"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"trigger": "after_poll"}}}})",
+             {"cuda_kernels[8][16].trigger = \"after_poll\"", "\"after_polls\""}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"trigger": 1}}}})", {"cuda_kernels[8][16].trigger = 1"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"tile": 12}}}})",
+             {"cuda_kernels[8][16].tile = 12", "8, 16, 32, 64, 128"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"tile": null}}}})", {"cuda_kernels[8][16].tile = null"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"row_block": 48}}}})",
+             {"cuda_kernels[8][16].row_block = 48", "16, 32, 64, 128"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"stages": 65}}}})",
+             {"cuda_kernels[8][16].stages = 65", "an integer from 1 to 64"}},
+        Case{R"({"cuda_kernels": {"8": {"16": {"warps": 12}}}})",
+             {"cuda_kernels[8][16].warps = 12", "8, 16"}}}) {
     SCOPED_TRACE(c.text);
     const PolicyFile file(c.text);
     auto parts = c.parts;
@@ -105,7 +125,29 @@ TEST(RuntimePolicy, WrongFilesAreNamedWithTheirKey) {
     options.policy_file = file.path();
     expect_error(Code::invalid_argument, parts, [&] { World::single(options); });
   }
-  record_fault("policy file: ill-formed, or values out of range", kHost, 24, "refused by file and key");
+  record_fault("policy file: ill-formed, or values out of range", kHost, 39, "refused by file and key");
+}
+
+TEST(RuntimePolicy, KernelsAreThoseOfTheWayTheTableServesTheirBucket) {
+  const Policy policy = load(R"({"front_up_to": {"8": 16}, "share_from": 64, "cuda_kernels": {
+      "8": {"16": {"trigger": "after_polls", "tile": 8}, "32": {"warps": 16}, "64": {"stages": 2}, "128": {}},
+      "4": {"1": {"row_block": 64}}}})");
+  KernelChoice of_16;
+  of_16.trigger = 1;
+  of_16.tile = 8;
+  EXPECT_EQ(policy.kernel_for(8, 16, Mode::front, false), of_16);
+  EXPECT_EQ(policy.kernel_for(8, 9, Mode::front, false), of_16) << "it runs the kernel of up to 16";
+  EXPECT_EQ(policy.kernel_for(8, 8, Mode::front, false), KernelChoice{});
+  EXPECT_EQ(policy.kernel_for(8, 16, Mode::publish, false), KernelChoice{}) << "measured for front";
+  EXPECT_EQ(policy.kernel_for(8, 16, Mode::front_poll, false), KernelChoice{});
+  EXPECT_EQ(policy.kernel_for(8, 17, Mode::publish, false).warps, 16);
+  EXPECT_EQ(policy.kernel_for(8, 32, Mode::twoshot, false), KernelChoice{});
+  EXPECT_EQ(policy.kernel_for(8, 64, Mode::publish, true).stages, 2);
+  EXPECT_EQ(policy.kernel_for(8, 64, Mode::publish, false), KernelChoice{}) << "measured with shared sums";
+  EXPECT_EQ(policy.kernel_for(8, 128, Mode::publish, true), KernelChoice{});
+  EXPECT_EQ(policy.kernel_for(8, 129, Mode::publish, true), KernelChoice{});
+  EXPECT_EQ(policy.kernel_for(4, 1, Mode::front, false).row_block, 64);
+  EXPECT_EQ(policy.kernel_for(2, 1, Mode::front, false), KernelChoice{});
 }
 
 PlanRequest request(int ranks, int batch, Mode mode = Mode::automatic) {

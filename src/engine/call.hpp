@@ -2,6 +2,7 @@
 // A checked call of a layer's tail, as every engine gets it: where the rows are and what to do with them.
 #pragma once
 
+#include "base/kernel_choice.hpp"
 #include "protocol/mode.hpp"
 #include "protocol/words.hpp"
 
@@ -32,6 +33,7 @@ struct TailCall {
   bool polls_slots = false;   ///< front_poll: routed rows come through G and W
   bool polls_shared = false;  ///< front_poll: the shared partial comes through S
   bool early = false;         ///< publish, twoshot: the wave may start before its producer is complete
+  KernelChoice kernel;        ///< GPU: what the policy asks of the tail's kernel
   RoutedInput routed;
   const u16* shared = nullptr;    ///< [B, H]
   const u16* residual = nullptr;  ///< [B, H] or null

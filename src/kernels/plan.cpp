@@ -2,7 +2,7 @@
 #include "kernels/plan.hpp"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "base/error.hpp"
 #include "protocol/header.hpp"
@@ -11,7 +11,7 @@
 namespace moetail::kernels {
 namespace {
 
-constexpr std::array<int, 8> kBuckets = {1, 2, 4, 8, 16, 32, 64, 128};
+constexpr const auto& kBuckets = kBatchBuckets;
 
 struct Fit {
   Geometry geometry;
@@ -32,15 +32,20 @@ bool fit_stages(const Shape& shape, Geometry& g, std::size_t budget, int wanted,
   return false;
 }
 
-/// Row blocks of 8, 4 or 2 rows a block of the cluster: the one with the fewest rows a cluster walks, larger ones first.
-Geometry cut_rows(const Shape& shape, int slices, int max_clusters) {
+/// Whole m16 tiles.
+bool is_row_block(int rows) {
+  return rows % 16 == 0 && rows <= 128;
+}
+
+/// Row blocks of 8, 4 or 2 rows a block of the cluster: the one with the fewest rows a cluster walks, larger ones first; or `asked`.
+Geometry cut_rows(const Shape& shape, int slices, int max_clusters, int asked) {
   Geometry best;
   int best_rows = 0;
   for (int rows_each = 8; rows_each >= 2; rows_each /= 2) {
     Geometry g;
     g.slices = slices;
     g.row_block = rows_each * slices;
-    if (g.row_block % 16 != 0 || g.row_block > 128) continue;
+    if (!is_row_block(g.row_block) || (asked != KernelChoice::kOwn && g.row_block != asked)) continue;
     const int blocks = make_cut(shape, g).row_blocks;
     g.clusters = std::min(blocks, max_clusters);
     // Fewer clusters where that costs no further round: each one polls every latent.
@@ -72,14 +77,23 @@ void fit_exchanges(const Shape& shape, Geometry& g, std::size_t budget, int buck
 /// ring.
 Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket) {
   Fit fit;
-  for (int max_tile = 128; max_tile >= 8 && fit.blocks_per_sm == 0; max_tile /= 2) {
-    fit.geometry = cut_rows(request.shape, device.max_cluster, device.resident_clusters);
+  const KernelChoice& asked = request.choice;
+  for (int max_tile = asked.tile > 0 ? asked.tile : 128; max_tile >= 8 && fit.blocks_per_sm == 0;
+       max_tile /= 2) {
+    fit.geometry = cut_rows(request.shape, device.max_cluster, device.resident_clusters, asked.row_block);
     fit.geometry.tile = std::min(bucket, max_tile);
     const int rounds = rounds_of(request.shape, fit.geometry);
     const int least = std::min(rounds, 2);
-    if (fit_stages(request.shape, fit.geometry, shared_budget(device, 2), rounds, rounds))
+    if (asked.stages > 0 && (asked.stages < least || asked.stages > rounds))
+      base::bad_argument("stages", asked.stages,
+                         fmt::format("{} to {}, the row blocks that a cluster walks over", least, rounds));
+    const int most = asked.stages > 0 ? asked.stages : rounds;
+    // With that many warps no two blocks have registers enough.
+    const bool is_beside = asked.warps < kManyWarps;
+    if (is_beside && fit_stages(request.shape, fit.geometry, shared_budget(device, 2), most, most))
       fit.blocks_per_sm = 2;
-    else if (fit_stages(request.shape, fit.geometry, shared_budget(device, 1), rounds, least))
+    else if (fit_stages(request.shape, fit.geometry, shared_budget(device, 1), most,
+                        asked.stages > 0 ? most : least))
       fit.blocks_per_sm = 1;
   }
   if (fit.blocks_per_sm > 0)
@@ -140,7 +154,7 @@ void define(KernelPlan& plan, const char* name, long long value) {
 int trigger_of(const PlanRequest& request, int bucket) {
   constexpr int kAfterPoll = 1, kNone = 2, kAfterErrands = 4;
   if (request.launch_ranks > 1) return kNone;
-  if (request.trigger >= 0) return request.trigger;
+  if (request.choice.trigger >= 0) return request.choice.trigger;
   return bucket >= 16 ? kAfterPoll : kAfterErrands;
 }
 
@@ -197,6 +211,44 @@ void check_request(const PlanRequest& request) {
                        fmt::format("1 to the polling capacity, {}", request.shape.poll_capacity));
 }
 
+/// What a device or a kind has no room for at all; what does not fit beside the rest is fit_alone's to find.
+void check_choice(const PlanRequest& request, const DeviceShape& device) {
+  const KernelChoice& asked = request.choice;
+  const auto check = [](const char* name, int value, bool is_accepted, const std::string& accepted) {
+    if (value != KernelChoice::kOwn && !is_accepted) base::bad_argument(name, value, accepted);
+  };
+  const auto is_one_of = [](const auto& values, int value) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  constexpr int kAfterPublication = 3;
+  if (asked.trigger != KernelChoice::kOwnTrigger) {
+    if (asked.trigger < 0 || asked.trigger >= static_cast<int>(kTriggerNames.size()))
+      base::bad_argument("trigger", asked.trigger, fmt::format("0 to {}", kTriggerNames.size() - 1));
+    if (request.kind == Kind::wave && asked.trigger == kAfterPublication)
+      base::bad_argument(
+          "trigger", kTriggerNames[kAfterPublication],
+          "another place in publish and twoshot mode, whose tail publishes nothing before it polls");
+  }
+  if (request.launch_ranks > 1) {
+    constexpr const char* kNone = "none in a launch of several ranks, which has its own geometry";
+    for (const auto& [name, value] : {std::pair{"row_block", asked.row_block},
+                                      {"tile", asked.tile},
+                                      {"stages", asked.stages},
+                                      {"warps", asked.warps}})
+      check(name, value, false, kNone);
+    return;
+  }
+  std::vector<int> row_blocks;
+  for (int rows_each = 2; rows_each <= 8; rows_each *= 2)
+    if (is_row_block(rows_each * device.max_cluster)) row_blocks.push_back(rows_each * device.max_cluster);
+  check("row_block", asked.row_block, is_one_of(row_blocks, asked.row_block),
+        fmt::format("{} on {}", fmt::join(row_blocks, ", "), device.arch));
+  check("tile", asked.tile, is_one_of(kTiles, asked.tile), fmt::format("{}", fmt::join(kTiles, ", ")));
+  check("warps", asked.warps, is_one_of(kWarpCounts, asked.warps),
+        fmt::format("{}", fmt::join(kWarpCounts, ", ")));
+  check("stages", asked.stages, asked.stages > 0, "1 or more");
+}
+
 }  // namespace
 
 const char* kind_name(Kind kind) {
@@ -229,6 +281,7 @@ int batch_bucket(const Shape& shape, int batch) {
 
 KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
   check_request(request);
+  check_choice(request, device);
   KernelPlan plan;
   plan.kind = request.kind;
   plan.entry = fmt::format("moetail_{}", kind_name(request.kind));
@@ -239,6 +292,12 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
   plan.cooperative = is_loopback && is_tail(plan.kind);
   plan.dependent = !is_loopback;
   const Fit fit = is_loopback ? fit_loopback(request, device, bucket) : fit_alone(request, device, bucket);
+  if (fit.blocks_per_sm == 0 && request.choice != KernelChoice{})
+    base::fail(
+        Code::unsupported,
+        "{} at L = {} up to B = {} with {}: accepted is what fits {} bytes of shared memory a block of {}",
+        plan.entry, request.shape.latent, bucket, choice_text(request.choice), device.shared_per_block,
+        device.arch);
   if (fit.blocks_per_sm == 0)
     base::fail(Code::unsupported,
                "no geometry of {} for L = {}, {} ranks a launch, fits {} bytes of shared memory a block of "
@@ -249,6 +308,7 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
   if (is_tail(plan.kind)) {
     // Alone on an SM a block is bound by how many loads its threads have in flight.
     if (!is_loopback && fit.blocks_per_sm == 1 && plan.geometry.tile >= 32) plan.geometry.warps = kManyWarps;
+    if (request.choice.warps > 0) plan.geometry.warps = request.choice.warps;
     plan.cluster = plan.geometry.slices;
     plan.grid = plan.cluster * plan.geometry.clusters * request.launch_ranks;
     plan.threads = threads_of(plan.geometry.warps);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/kernel_choice.hpp"
 #include "kernels/geometry.hpp"
 #include "protocol/mode.hpp"
 
@@ -52,9 +53,9 @@ struct PlanRequest {
   bool traces = false;  ///< front and wave: each warp leaves a TraceSlot
   PutBy put = PutBy::peers;
   int launch_ranks = 1;  ///< T in loopback
-  /// MOETAIL_TRIGGER's numbers: 0 at entry, 1 after the polls, 2 none, 3 after the publication, 4 after the errands; negative: where it
-  /// measured best at this batch.
-  int trigger = -1;
+  /// front and wave: in place of what measured best at this batch. In a launch of several ranks, which has its own geometry and no successor that
+  /// starts early, only the trigger may be asked for, and is of no effect.
+  KernelChoice choice;
 };
 
 /// One kernel and its launch.

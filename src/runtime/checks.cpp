@@ -92,6 +92,11 @@ engine::RoutedInput routed_input(const Routed& routed, const Shape& shape) {
   return input;
 }
 
+void apply_policy(engine::TailCall& call, const Policy& policy, int ranks) {
+  call.shares_reduced = policy.shares(call.mode, call.batch);
+  call.kernel = policy.kernel_for(ranks, call.batch, call.mode, call.shares_reduced);
+}
+
 Mode resolve_mode(Mode requested, const Shape& shape, int batch, const Policy& policy) {
   switch (requested) {
     case Mode::automatic: return batch <= policy.front_limit(shape.ranks) ? Mode::front : Mode::publish;

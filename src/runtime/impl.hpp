@@ -121,6 +121,8 @@ engine::RoutedInput routed_input(const Routed& routed, const Shape& shape);
 
 /// The mode that serves a batch: `requested`, or the policy's. Throws when a forced mode cannot serve it.
 Mode resolve_mode(Mode requested, const Shape& shape, int batch, const Policy& policy);
+/// What the policy says of a call whose mode and batch are set: whether it shares sums, and what is asked of its kernel.
+void apply_policy(engine::TailCall& call, const Policy& policy, int ranks);
 
 }  // namespace runtime
 }  // namespace moetail

@@ -46,7 +46,7 @@ Plan make_plan(const PlanRequest& request, const Policy& policy) {
   if (request.threads < 0) base::bad_argument("threads", request.threads, "0 (one a core) or more");
   Plan plan;
   plan.mode = runtime::resolve_mode(request.mode, shape, request.batch, policy);
-  plan.shares_reduced = plan.mode == Mode::publish && request.batch >= policy.share_from;
+  plan.shares_reduced = policy.shares(plan.mode, request.batch);
   const int threads = request.threads > 0
                           ? request.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

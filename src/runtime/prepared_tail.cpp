@@ -33,7 +33,7 @@ engine::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mod
   launch.mode = mode;
   launch.batch = call.batch;
   launch.layer = tail.layer;
-  launch.shares_reduced = mode == Mode::publish && call.batch >= box.world->policy.share_from;
+  runtime::apply_policy(launch, box.world->policy, box.shape.ranks);
   launch.routed = runtime::routed_input(call.routed, box.shape);
   launch.shared = call.shared.empty() ? box.tracker.remembered_shared() : call.shared.data();
   launch.residual = call.residual.empty() ? nullptr : call.residual.data();

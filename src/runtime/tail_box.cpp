@@ -112,7 +112,7 @@ int TailBox::warm_up(int batch, Mode mode, Form form, WeightType weights, bool r
   engine::TailCall call;
   call.mode = runtime::resolve_mode(mode, impl_->shape, batch, policy);
   call.batch = batch;
-  call.shares_reduced = call.mode == Mode::publish && batch >= policy.share_from;
+  runtime::apply_policy(call, policy, impl_->shape.ranks);
   call.routed.form = form;
   call.routed.weight_type = weights;
   call.shared = &given;

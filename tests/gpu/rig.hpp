@@ -76,7 +76,7 @@ struct Call {
   bool pushes =
       true;  ///< publish and twoshot: the publishing kernel pushes too, else a launch of its own does
   kernels::PutBy put = kernels::PutBy::peers;
-  int trigger = kernels::PlanRequest().trigger;  ///< as the engine has it
+  int trigger = KernelChoice::kOwnTrigger;  ///< as the engine has it
   u64 seed = 1;
   int layer = 0;             ///< label; a rig of several layers takes the weights by it
   std::optional<float> eps;  ///< another than the rig's shape has

@@ -36,6 +36,7 @@ engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call)
   part.shares_reduced = call.shares_reduced;
   part.residual = call.residual;
   part.early = kind == Kind::wave && call.early;
+  part.kernel = call.kernel;
   return part;
 }
 
@@ -65,13 +66,17 @@ BoxKernels::Key BoxKernels::key_of(kernels::Kind kind, const engine::TailCall& c
           call.polls_slots,
           call.polls_shared,
           call.early,
+          call.kernel,
           launch_ranks};
 }
 
 /// What of a call its kernel is compiled for, in this world.
 engine::TailCall BoxKernels::part_of(kernels::Kind kind, const engine::TailCall& whole_call) const {
   engine::TailCall call = relevant_part(kind, whole_call);
-  if (ranks_ > 1) call.early = false;  // without dependent launches there is nothing to start early
+  if (ranks_ > 1) {
+    call.early = false;  // without dependent launches there is nothing to start early
+    call.kernel = {};    // of a rank that has a device to itself
+  }
   return call;
 }
 
@@ -88,6 +93,7 @@ KernelRequest BoxKernels::request_for(kernels::Kind kind, const engine::TailCall
   request.shares_reduced = call.shares_reduced;
   request.polls_shared = call.polls_shared;
   request.early = call.early;
+  request.choice = call.kernel;
   request.launch_ranks = launch_ranks;
   request.put = put_;
   request.traces = traces_ && kernels::is_tail(kind);

@@ -49,7 +49,8 @@ class BoxKernels {
   const protocol::Shape& shape() const { return shape_; }
 
  private:
-  using Key = std::tuple<kernels::Kind, int, Mode, Form, WeightType, bool, bool, bool, bool, bool, int>;
+  using Key =
+      std::tuple<kernels::Kind, int, Mode, Form, WeightType, bool, bool, bool, bool, bool, KernelChoice, int>;
 
   static Key key_of(kernels::Kind kind, const engine::TailCall& call, int launch_ranks);
   engine::TailCall part_of(kernels::Kind kind, const engine::TailCall& whole_call) const;
