@@ -4,10 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <optional>
-#include <thread>
-#include <utility>
 
 #include "bench/cuda/gpu_ceilings.hpp"
 #include "bench/cuda/unfused.hpp"
@@ -120,7 +116,7 @@ class GpuBencher : public Bencher {
       : options_(options),
         progress_(progress),
         world_options_(options.session.world_options(options.call.policy_file)),
-        weights_(shards(setup)),
+        weights_(replayed_shards(setup, options.session.seed, progress)),
         on_gpu_(gpu_, weights_) {
     world_options_.cuda_stream = gpu_.native_stream();
     warm_up(setup);
@@ -194,39 +190,13 @@ class GpuBencher : public Bencher {
     return fmt::format("{}, {}, {} SMs", gpu_.facts().name, gpu_.facts().arch(), gpu_.facts().num_sms);
   }
 
-  /// Rank 0's rows of the up projections, for the smallest group that is asked for: a larger one's are the first of them.
-  std::vector<LayerWeights> shards(const RunSetup& setup) const {
-    int rows = 0;
-    for (const Configuration& one : setup.configurations) rows = std::max(rows, one.input.shape.shard());
-    return synthetic_weights(options_.session.seed, setup.layers, rows, setup.latent, progress_);
-  }
-
-  /// Makes every configuration's kernels, side by side: each takes seconds of a core. What cannot be made is its row's to say.
+  /// Makes every configuration's kernels. What cannot be made is its row's to say.
   void warm_up(const RunSetup& setup) {
-    const std::vector<Configuration>& all = setup.configurations;
-    progress_.begin("kernels", all.size());
-    std::vector<std::optional<WarmBox>> made(all.size());
-    std::atomic<std::size_t> next = 0;
-    const auto work = [&] {
-      for (std::size_t i = next++; i < all.size(); i = next++) {
-        try {
-          made[i] = WarmBox::make(all[i], world_options_);
-        } catch (const std::exception&) {
-        }
-      }
-    };
-    std::vector<std::thread> threads;
-    const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
-    for (std::size_t i = 0; i < std::min(most, all.size()); ++i) threads.emplace_back(work);
-    for (std::thread& thread : threads) thread.join();
-    for (auto& one : made) warm_.push_back(std::move(one));
+    progress_.begin("kernels", setup.configurations.size());
+    std::vector<WarmOrder> orders;
+    for (const Configuration& one : setup.configurations) orders.push_back({&one, world_options_});
+    warm_ = warm_side_by_side(orders);
     progress_.end();
-  }
-
-  WarmBox take_warm(const Configuration& one) {
-    std::optional<WarmBox> warm = std::exchange(warm_[next_++], std::nullopt);
-    // A second time, so that whoever asks for the row hears why.
-    return warm ? std::move(*warm) : WarmBox::make(one, world_options_);
   }
 
   bench::UnfusedSpec unfused_spec(const Configuration& one, const GpuInputs& inputs) const {
@@ -278,7 +248,7 @@ class GpuBencher : public Bencher {
       row.other.description = theirs->tail.description();
       row.other.checks = theirs->judge.checks();
     }
-    ReplayRank ours(gpu_, take_warm(one), one, on_gpu_, weights_, common.inputs, common.on_gpu,
+    ReplayRank ours(gpu_, warm_[next_++].take(), one, on_gpu_, weights_, common.inputs, common.on_gpu,
                     options_.take);
     const std::vector<Bf16> rows = ours.run_each();
     judge_first_run(judge, rows, layers, one.input.batch);
@@ -312,7 +282,7 @@ class GpuBencher : public Bencher {
   std::vector<LayerWeights> weights_;
   GpuWeights on_gpu_;
   bench::GpuCeilings found_;
-  std::vector<std::optional<WarmBox>> warm_;  // of the configurations, in order
+  std::vector<WarmResult> warm_;  // of the configurations, in order
   std::size_t next_ = 0;
   std::unique_ptr<GpuCase> case_;
   int case_ranks_ = 0;

@@ -2,6 +2,8 @@
 #include "cli/replay_rank.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "cli/step_driver.hpp"
@@ -62,6 +64,40 @@ WarmBox WarmBox::make(const Configuration& one, const WorldOptions& options) {
   TailBox box = world.make_boxes(input.shape).front();
   box.warm_up(input.batch, one.mode, input.form, input.weights, input.residual);
   return {std::move(world), std::move(box)};
+}
+
+std::vector<LayerWeights> replayed_shards(const RunSetup& setup, std::uint64_t seed, Progress& progress) {
+  int rows = 0;
+  for (const Configuration& one : setup.configurations) rows = std::max(rows, one.input.shape.shard());
+  return synthetic_weights(seed, setup.layers, rows, setup.latent, progress);
+}
+
+void WarmResult::make(const WarmOrder& order) noexcept {
+  try {
+    box_ = WarmBox::make(*order.one, order.options);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+WarmBox WarmResult::take() {
+  if (error_) std::rethrow_exception(error_);
+  WarmBox box = std::move(box_.value());
+  box_.reset();
+  return box;
+}
+
+std::vector<WarmResult> warm_side_by_side(std::span<const WarmOrder> orders) {
+  std::vector<WarmResult> results(orders.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < orders.size(); i = next++) results[i].make(orders[i]);
+  };
+  std::vector<std::thread> threads;
+  const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
+  for (std::size_t i = 0; i < std::min(most, orders.size()); ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  return results;
 }
 
 std::pair<int, int> judged_tokens(std::size_t position, int batch) {

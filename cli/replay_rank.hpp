@@ -2,6 +2,7 @@
 // Rank 0 of a replayed group on a GPU, all layers in one graph, through the door as an engine would call it.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,6 +62,28 @@ struct WarmBox {
   /// Compiles what calls of `one` need. `options`: with the stream that will be captured.
   static WarmBox make(const Configuration& one, const WorldOptions& options);
 };
+
+/// Rank 0's rows of the up projections of all configurations, those of the smallest group that is asked for: a larger one's are the first of them.
+std::vector<LayerWeights> replayed_shards(const RunSetup& setup, std::uint64_t seed, Progress& progress);
+
+/// A box that is wanted; `one` must outlive the making.
+struct WarmOrder {
+  const Configuration* one = nullptr;
+  WorldOptions options;
+};
+/// One that was made, or what kept it from being.
+class WarmResult {
+ public:
+  void make(const WarmOrder& order) noexcept;
+  /// Once. Throws what make met with.
+  WarmBox take();
+
+ private:
+  std::optional<WarmBox> box_;
+  std::exception_ptr error_;
+};
+/// Makes all of them side by side, in order: each takes seconds of a core where nobody has compiled its kernels before.
+std::vector<WarmResult> warm_side_by_side(std::span<const WarmOrder> orders);
 
 /// Of both programs of a benchmark, or of traced replays, before anything counts: a chip that was idle has to come to its clock.
 inline constexpr double kClockUs = 50'000;

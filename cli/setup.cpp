@@ -97,6 +97,23 @@ std::vector<int> choose_layers(const RunOptions& options, RunSetup& setup) {
   return layers;
 }
 
+std::uint64_t mailbox_bytes(const Shape& shape) {
+  return protocol::make_layout(shape).total_bytes * static_cast<std::uint64_t>(shape.ranks);
+}
+
+std::uint64_t input_bytes(const RunSetup& setup, const InputSpec& spec) {
+  const int num_layers = static_cast<int>(setup.layers.size());
+  return setup.step ? Inputs::published_bytes(spec, num_layers) : Inputs::synthetic_bytes(spec, num_layers);
+}
+
+// Output rows of every rank, and two older copies of one rank's to compare with.
+std::uint64_t output_bytes(const RunSetup& setup, const InputSpec& spec) {
+  return 2 * setup.layers.size() * (static_cast<std::uint64_t>(spec.shape.ranks) + 2) *
+         static_cast<std::uint64_t>(spec.batch) * static_cast<std::uint64_t>(spec.shape.hidden);
+}
+
+}  // namespace
+
 Configuration make_configuration(const InputSpec& input, Mode mode, const Policy& policy) {
   PlanRequest request;
   request.shape = input.shape;
@@ -114,23 +131,6 @@ Configuration make_configuration(const InputSpec& input, Mode mode, const Policy
   request.mode = Mode::publish;
   return {input, Mode::publish, make_plan(request, policy), Put::automatic};
 }
-
-std::uint64_t mailbox_bytes(const Shape& shape) {
-  return protocol::make_layout(shape).total_bytes * static_cast<std::uint64_t>(shape.ranks);
-}
-
-std::uint64_t input_bytes(const RunSetup& setup, const InputSpec& spec) {
-  const int num_layers = static_cast<int>(setup.layers.size());
-  return setup.step ? Inputs::published_bytes(spec, num_layers) : Inputs::synthetic_bytes(spec, num_layers);
-}
-
-// Output rows of every rank, and two older copies of one rank's to compare with.
-std::uint64_t output_bytes(const RunSetup& setup, const InputSpec& spec) {
-  return 2 * setup.layers.size() * (static_cast<std::uint64_t>(spec.shape.ranks) + 2) *
-         static_cast<std::uint64_t>(spec.batch) * static_cast<std::uint64_t>(spec.shape.hidden);
-}
-
-}  // namespace
 
 std::vector<Configuration> make_configurations(const ShapeOptions& shape, const CallOptions& call,
                                                std::uint64_t seed, Engine engine) {

@@ -32,6 +32,10 @@ struct RunSetup {
   std::vector<Configuration> configurations;
 };
 
+/// `input` called in `mode`, with what `policy` then plans. Published input is no front mode's: left to the policy it is served by publish mode, and
+/// Mode::front is Code::invalid_argument. Throws what make_plan throws.
+Configuration make_configuration(const InputSpec& input, Mode mode, const Policy& policy);
+
 /// Every (T, B, mode, put) of `call` with its plan. Throws what make_plan throws, and Code::invalid_argument for published input in a
 /// configuration that front mode serves.
 /// `engine`: whose built-in policy serves what no file decides.
