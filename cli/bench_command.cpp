@@ -15,9 +15,6 @@
 namespace moetail::cli {
 namespace {
 
-// As many MoE layers as Kimi K3 has, and one: a graph of them reads ten times what the L2 holds.
-constexpr const char* kGpuLayers = "93";
-
 /// Created before the run, so that a path that cannot be written is refused at once. Closed where `path` is empty.
 std::ofstream open_text(const char* flag, const std::string& path) {
   std::ofstream file;
@@ -73,7 +70,7 @@ BenchOptions settled(BenchOptions options) {
   if (options.session.engine == Engine::cuda) {
     choose_replay(options.session, options.call);
     if (options.call.puts.front() == Put::automatic) options.call.puts = {Put::multicast, Put::unicast};
-    if (!options.call.batches) options.call.batches = {1, 2, 4, 8, 16, 32, 64, 128};
+    if (!options.call.batches) options.call.batches.emplace(kBatchBuckets.begin(), kBatchBuckets.end());
     if (options.layers.empty()) options.layers = kGpuLayers;
   }
   if (!options.call.batches) options.call.batches = {1, 2, 4, 8, 16};

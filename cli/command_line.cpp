@@ -117,14 +117,22 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
 }
 
 CLI::App* add_tune(CLI::App& app, TuneOptions& options) {
-  CLI::App* tune = app.add_subcommand(
-      "tune", "Measure the modes on this machine and write the mode table that takes the fastest");
+  CLI::App* tune = app.add_subcommand("tune",
+                                      "Measure the modes on this machine, on a GPU also the fastest one's "
+                                      "kernel with other triggers, tiles, row blocks, stages and "
+                                      "warps, and write the policy file that takes the fastest. --batch "
+                                      "defaults to 1,2,4,8,16,32, on a GPU up to 128");
   tune->add_option("--out", options.out_file, "the policy file")->type_name("FILE")->required();
   RunOptions& run = options.run;
-  tune->add_option("--layers", run.layers, "number of synthetic MoE layers [16]")->type_name("N");
-  add_number_flag(*tune, "--rounds", "measured steps of each mode [12]", 3, 10000, options.rounds);
+  tune->add_option("--layers", run.layers, "number of synthetic MoE layers [16; 93 on a GPU]")
+      ->type_name("N");
+  add_number_flag(*tune, "--rounds",
+                  "measured steps of each mode [12], on a GPU replays of each variant [40]", 3, 10000,
+                  options.rounds);
   add_shape_flags(*tune, run.shape);
   add_input_flags(*tune, run.call);
+  add_put_flag(*tune, run.call);
+  add_knobs_flag(*tune, options);
   add_engine_flags(*tune, run.session);
   return tune;
 }

@@ -34,6 +34,12 @@ constexpr Choice<Engine> kEngines[] = {
 constexpr Choice<WorldKind> kWorlds[] = {{"virtual", WorldKind::virtual_ranks},
                                          {"replay", WorldKind::replay}};
 
+constexpr Choice<bench::Knob> kKnobChoices[] = {
+    {bench::knob_name(bench::Knob::trigger), bench::Knob::trigger},
+    {bench::knob_name(bench::Knob::warps), bench::Knob::warps},
+    {bench::knob_name(bench::Knob::tile), bench::Knob::tile},
+    {bench::knob_name(bench::Knob::row_block), bench::Knob::row_block},
+    {bench::knob_name(bench::Knob::stages), bench::Knob::stages}};
 constexpr Choice<Put> kPuts[] = {{"multicast", Put::multicast}, {"unicast", Put::unicast}};
 
 template <typename T, std::size_t N>
@@ -183,6 +189,19 @@ void add_put_flag(CLI::App& app, CallOptions& options) {
              options.puts.clear();
              for (const std::string_view part : split_at_commas(text))
                options.puts.push_back(choose("--put", part, kPuts));
+           });
+}
+
+void add_knobs_flag(CLI::App& app, TuneOptions& options) {
+  add_text(app, "--knobs", "KNOB,...",
+           "GPU: what the fastest way's kernel is asked for: trigger, warps, tile, row_block, stages, or "
+           "none [all]",
+           [&options](const std::string& text) {
+             options.knobs.clear();
+             options.knobs_given = true;
+             if (text == "none") return;
+             for (const std::string_view part : split_at_commas(text))
+               options.knobs.push_back(choose("--knobs", part, kKnobChoices));
            });
 }
 

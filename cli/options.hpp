@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cuda/knob.hpp"
 #include "moetail/policy.hpp"
 
 namespace moetail::cli {
@@ -95,8 +96,11 @@ struct TraceOptions {
 };
 
 struct TuneOptions {
-  RunOptions run;   ///< synthetic weights and inputs; batches: 1, 2, 4, 8, 16, 32 where none are given
-  int rounds = 12;  ///< measured steps of each way
+  /// Synthetic weights and inputs; batches: 1, 2, 4, 8, 16, 32, on a GPU up to 128, where none are given; one put.
+  RunOptions run;
+  int rounds = 0;  ///< measured steps, or replays, of each way; 0: 12, on a GPU 40
+  std::vector<bench::Knob> knobs = {bench::kKnobs.begin(), bench::kKnobs.end()};  ///< GPU: what is tried
+  bool knobs_given = false;                                                       ///< --knobs was there
   std::string out_file;
 };
 
@@ -137,6 +141,7 @@ void add_number_flag(CLI::App& app, const char* flag, const char* help, int smal
 void add_input_flags(CLI::App& app, CallOptions& options);  ///< all of a call's but --mode and --policy
 void add_call_flags(CLI::App& app, CallOptions& options);
 void add_put_flag(CLI::App& app, CallOptions& options);
+void add_knobs_flag(CLI::App& app, TuneOptions& options);
 void add_engine_flags(CLI::App& app, SessionOptions& options);  ///< all of a session's but --json
 void add_session_flags(CLI::App& app, SessionOptions& options);
 
@@ -146,6 +151,8 @@ int synthetic_layer_count(const std::string& layers);
 // One step to warm up, and the repeat of its inputs two steps later.
 inline constexpr int kLeastSteps = 3;
 inline constexpr int kDefaultLayers = 16;
+// On a GPU: as many MoE layers as Kimi K3 has, and one: a graph of them reads ten times what the L2 holds.
+inline constexpr const char* kGpuLayers = "93";
 inline constexpr int kDefaultRanks = 8;
 inline constexpr int kDefaultBatch = 4;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moetail tune`: the choice of a table from times, the file as World reads it, and the command as users run it.
 #include <fstream>
+#include <limits>
 
 #include "cli/tune.hpp"
 #include "tests/cli_testing.hpp"
@@ -60,6 +61,58 @@ TEST(Tune, TheFileSaysTheSame) {
   EXPECT_EQ(read.share_from, policy.share_from);
 }
 
+TEST(Tune, AWayServesEveryBatch) {
+  for (const cli::Way& way : cli::kWays) {
+    const Policy policy = cli::way_policy(way, Policy::of(Engine::cuda));
+    for (const int ranks : {1, 8, 16})
+      for (const int batch : {1, 128})
+        EXPECT_TRUE(policy.serves(ranks, batch, way.mode, way.shares())) << way.name;
+  }
+}
+
+TEST(Tune, KernelsComeIntoTheTableWhereItRunsThem) {
+  Policy policy;
+  policy.front_up_to = {8, 8, 8, 16, 8};
+  policy.share_from = 64;
+  policy.cuda_kernels[3][7].warps = 8;  // of B = 128, which nobody measures here
+  const KernelChoice tile{.tile = 8}, rows{.row_block = 64}, late{.trigger = 1};
+  const Policy with = cli::with_kernels(
+      policy, {{8, 16, 0, tile}, {8, 8, 1, tile}, {8, 32, 1, rows}, {8, 64, 1, rows}, {4, 64, 2, late}});
+  EXPECT_EQ(with.cuda_kernels[3][4], tile);
+  EXPECT_EQ(with.cuda_kernels[3][3], KernelChoice{}) << "measured in publish mode, served in front";
+  EXPECT_EQ(with.cuda_kernels[3][5], rows);
+  EXPECT_EQ(with.cuda_kernels[3][6], KernelChoice{}) << "measured without shared sums, served with them";
+  EXPECT_EQ(with.cuda_kernels[2][6], late);
+  EXPECT_EQ(with.cuda_kernels[3][7].warps, 8);
+  EXPECT_EQ(with.front_up_to, policy.front_up_to);
+  // 9 and 16 run one kernel.
+  EXPECT_EQ(cli::with_kernels(policy, {{8, 16, 0, tile}, {8, 9, 0, late}}).cuda_kernels[3][4], tile);
+  EXPECT_EQ(cli::with_kernels(policy, {{8, 9, 0, late}, {8, 16, 0, tile}}).cuda_kernels[3][4], tile);
+}
+
+TEST(Tune, TheFileSaysTheKernelsToo) {
+  const TempDir scratch;
+  const std::string path = (scratch / "policy.json").string();
+  Policy policy = Policy::of(Engine::cuda);
+  for (std::size_t trigger = 0; trigger < kTriggerNames.size(); ++trigger)
+    policy.cuda_kernels[4][trigger].trigger = static_cast<int>(trigger);
+  policy.cuda_kernels[0][0] = {.trigger = 1, .row_block = 32, .tile = 8, .stages = 3, .warps = 16};
+  policy.cuda_kernels[3][7].stages = 2;
+  std::ofstream(path) << cli::policy_text(policy);
+  EXPECT_EQ(Policy::load(path).cuda_kernels, policy.cuda_kernels);
+  EXPECT_THAT(cli::policy_text(Policy::of(Engine::cpu)), Not(HasSubstr("cuda_kernels")));
+}
+
+TEST(Tune, AWayThatCannotBeBuiltIsNotChosen) {
+  const double never = std::numeric_limits<double>::infinity();
+  const std::vector<ModeTimes> times = {{8, 1, never, 12, 13}, {8, 16, never, 20, never}};
+  EXPECT_EQ(times[0].fastest(), 1u);
+  const Policy policy = choose_policy(times, Policy{});
+  EXPECT_EQ(policy.front_limit(8), 0);
+  EXPECT_EQ(policy.share_from, protocol::kMaxCapacity);
+  EXPECT_EQ(loss_of(policy, times), 0.0);
+}
+
 TEST(CliTune, WritesATableThatRunTakes) {
   const TempDir scratch;
   const std::string path = (scratch / "policy.json").string();
@@ -83,7 +136,9 @@ TEST(CliTune, BadInputLeavesATableThatIsThere) {
   for (const std::string& flags :
        {std::string(), std::string("--out /nowhere/policy.json"), "--engine cuda --out '" + path + "'",
         "--rounds 2 --out '" + path + "'", "--form published --out '" + path + "'",
-        "--mode front --out '" + path + "'", "--batch 33 --out '" + path + "'"}) {
+        "--mode front --out '" + path + "'", "--batch 33 --out '" + path + "'",
+        "--put unicast --out '" + path + "'", "--knobs tile --out '" + path + "'",
+        "--engine cuda --knobs slices --out '" + path + "'"}) {
     const Outcome tune = moetail("tune " + kSmallShape + "--layers 1 --quiet " + flags);
     EXPECT_EQ(tune.exit_code, 2) << flags;
     EXPECT_NE(tune.err, "") << flags;
