@@ -11,6 +11,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/html_report.hpp"
 #include "cli/json_report.hpp"
+#include "cli/replay_rank.hpp"
 
 namespace moetail::cli {
 namespace {
@@ -60,6 +61,8 @@ void check_flags(const BenchOptions& options) {
          "nothing with --engine cpu, whose layers always end in a take, or --engine cuda");
   refuse(!is_gpu && options.call.puts.front() != Put::automatic, "--put",
          "nothing with --engine cpu, or --engine cuda");
+  refuse(!is_gpu && options.phases, "--phases",
+         "nothing with --engine cpu, whose phases moetail trace shows, or --engine cuda");
   refuse(is_gpu && options.alone, "--alone",
          "nothing with --engine cuda, whose two programs share no thread");
 }
@@ -95,6 +98,7 @@ int bench_command(const BenchOptions& given) {
   const RunSetup setup = make_setup(run);
   const Machine machine = this_machine();
   const bool is_gpu = options.session.engine == Engine::cuda;
+  if (options.phases) check_traceable("--phases", static_cast<int>(setup.layers.size()));
   if (!is_gpu) check_memory(setup, machine.available_bytes);
   ReportFile report_file(options.session.json_file);
   std::ofstream csv = open_text("--csv", options.csv_file), html = open_text("--html", options.html_file);

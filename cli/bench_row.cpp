@@ -169,6 +169,9 @@ std::string bench_notes(const BenchRow& row) {
   if (row.other.ran() && !row.other.passed())
     notes += fmt::format("FAIL {}, {}: {}\n", row.other.name, configuration_text(row.result.configuration),
                          row.other.checks.first_mismatch);
+  if (!row.phases_absence.empty())
+    notes +=
+        fmt::format("{}: no phases: {}\n", configuration_text(row.result.configuration), row.phases_absence);
   if (!row.alone_us.empty() && row.shows_ours()) {
     std::vector<double> steps = row.rounds.first_us;
     steps.insert(steps.end(), row.rounds.second_us.begin(), row.rounds.second_us.end());
@@ -220,6 +223,8 @@ json bench_json(const BenchRow& row) {
                        {"baseline", samples_of(ratio, row.rounds.theirs_us)},
                        {"ours_alone", samples_of(ours, row.alone_us)},
                        {"baseline_alone", samples_of(ratio, row.other.alone_us)}};
+  if (ours && !row.phases.empty())
+    for (const PhaseTime& phase : row.phases) fields["phases"][phase.name] = phase.us;
   if (!row.other.ran()) {
     fields["baseline"] = {{"name", row.other.name}, {"absence", row.other.absence}};
     return fields;

@@ -9,6 +9,7 @@
 
 #include "bench/interleave.hpp"
 #include "bench/load_watch.hpp"
+#include "cli/phases.hpp"
 #include "cli/result.hpp"
 
 namespace moetail::cli {
@@ -36,6 +37,8 @@ struct BenchRow {
   Ceilings ceilings;                ///< what result.floor was computed from
   std::uint64_t rank_bytes = 0;     ///< CUDA: what one rank's layer reads and writes, mailboxes included
   OtherResult other;
+  std::vector<PhaseTime> phases;  ///< CUDA, --phases: of traced kernels, after the rounds; else empty
+  std::string phases_absence;     ///< --phases: why they are not there
 
   /// A time may be shown.
   bool shows_ours() const { return result.checks.passed(); }

@@ -52,6 +52,8 @@ CLI::App* add_bench(CLI::App& app, BenchOptions& options) {
       ->type_name("N");
   bench->add_flag("--cold-rows", options.cold_rows, "GPU: expert rows out of memory, not out of L2");
   bench->add_flag("--take", options.take, "GPU: the take behind each tail, in the same graph");
+  bench->add_flag("--phases", options.phases,
+                  "GPU: after each row's rounds, its phases from traced kernels; a plot of them in --html");
   add_number_flag(*bench, "--rounds", "rounds of our step, the baseline's and ours again [20]", kLeastSteps,
                   10000, options.rounds);
   bench->add_flag("--alone", options.alone, "also time each program with no other in between");

@@ -18,6 +18,8 @@ namespace moetail::cli {
 namespace {
 
 constexpr int kWarmUpReplays = 3;
+// With --phases: layers enough for a median.
+constexpr int kTracedReplays = 4;
 // Of both programs together, so that the chip, idle while rows were judged, has come to its clock.
 constexpr double kWarmUpUs = 50'000;
 // Of a layer, taken from another place of the batch in each: float64 takes milliseconds a row.
@@ -270,9 +272,40 @@ class GpuBencher : public Bencher {
     const std::vector<Bf16> last = ours.last_rows();
     judge.compare_with_earlier(last, std::span(rows).last(last.size()), row.result.steps, layers - 1,
                                "after all replays from the first run with the same inputs");
+    if (options_.phases) {
+      try {
+        trace_phases(row, common, judge, rows);
+      } catch (const Error& error) {
+        // Traced kernels need some registers more: where those are not there, the row's times stand.
+        if (error.code() == Code::fault) throw;
+        row.phases_absence = error.what();
+      }
+    }
     if (theirs == nullptr) return;
     theirs->judge.check_repeat(theirs->tail.last_rows(), theirs->last);
     row.other.checks = theirs->judge.checks();
+  }
+
+  /// The row once more in kernels that are built for a trace. `rows`: what its own left, layer by layer.
+  void trace_phases(BenchRow& row, const GpuCase& common, Judge& judge, const std::vector<Bf16>& rows) {
+    const Configuration& one = row.result.configuration;
+    WorldOptions world = world_options_;
+    world.trace = std::make_shared<Trace>(0);
+    ReplayRank traced(gpu_, WarmBox::make(one, world), one, on_gpu_, weights_, common.inputs, common.on_gpu,
+                      options_.take);
+    const std::vector<Bf16> first = traced.run_each();
+    const std::vector<Bf16> last = trace_replays(traced, *world.trace, kTracedReplays, progress_);
+    const int layers = row.result.num_layers;
+    const std::size_t size = last.size();
+    for (int i = 0; i < layers; ++i) {
+      const auto of_layer = [&](const std::vector<Bf16>& all) {
+        return std::span(all).subspan(static_cast<std::size_t>(i) * size, size);
+      };
+      judge.compare_with_earlier(of_layer(first), of_layer(rows), 0, i, "in traced kernels");
+    }
+    judge.compare_with_earlier(last, std::span(rows).last(size), kTracedReplays, layers - 1,
+                               "in traced kernels after all replays");
+    row.phases = phase_times(world.trace->spans());
   }
 
   const BenchOptions& options_;

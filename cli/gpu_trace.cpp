@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include "cli/replay_rank.hpp"
 #include "cli/traced_steps.hpp"
 
@@ -9,10 +7,7 @@ namespace moetail::cli {
 TracedSteps trace_on_gpu(const RunOptions& options, const RunSetup& setup, Progress& progress) {
   const Configuration& one = setup.configurations.front();
   const int layers = static_cast<int>(setup.layers.size());
-  if (layers > Trace::kDeviceCalls)
-    base::bad_argument(
-        "--layers", layers,
-        fmt::format("at most {} with --engine cuda, which keeps that many calls", Trace::kDeviceCalls));
+  check_traceable("--engine cuda", layers);
   const bench::Gpu gpu;
   WorldOptions world = options.session.world_options(options.call.policy_file);
   world.cuda_stream = gpu.native_stream();
@@ -27,17 +22,7 @@ TracedSteps trace_on_gpu(const RunOptions& options, const RunSetup& setup, Progr
   Judge judge(weights, inputs, one.plan.mode, 1);
   const std::vector<Bf16> rows = rank.run_each();
   judge_first_run(judge, rows, layers, one.input.batch);
-  for (double busy_us = 0; busy_us < kClockUs;) busy_us += rank.replay() + 1;
-  rank.last_rows();  // what was recorded until now is collected, and forgotten
-  world.trace->clear();
-  progress.begin(fmt::format("{} steps", options.steps), static_cast<std::uint64_t>(options.steps));
-  std::vector<Bf16> last;
-  for (int step = 0; step < options.steps; ++step) {
-    rank.replay();
-    last = rank.last_rows();
-    progress.advance();
-  }
-  progress.end();
+  const std::vector<Bf16> last = trace_replays(rank, *world.trace, options.steps, progress);
   judge.compare_with_earlier(last, std::span(rows).last(last.size()), options.steps, layers - 1,
                              "after all replays from the first run with the same inputs");
   return {judge.checks(), world.trace->spans(), world.trace->dropped(), layers};

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -85,6 +86,36 @@ std::string plots(const json& rows) {
                        "strays.");
 }
 
+/// A bar for each batch of the first (T, mode, put) that was traced: one page shows the shape of it. Empty where none was.
+std::string phase_plot(const std::vector<BenchRow>& rows) {
+  const BenchRow* first = nullptr;
+  std::vector<std::string> bars;
+  std::vector<Stack> stacks;
+  for (const BenchRow& row : rows) {
+    if (row.phases.empty() || !row.shows_ours()) continue;
+    if (first == nullptr) first = &row;
+    const Configuration &one = row.result.configuration, &shown = first->result.configuration;
+    if (one.input.shape.ranks != shown.input.shape.ranks || one.mode != shown.mode || one.put != shown.put)
+      continue;
+    bars.push_back(fmt::format("{}", one.input.batch));
+    for (const PhaseTime& phase : row.phases) {
+      auto stack = std::ranges::find(stacks, phase.name, &Stack::name);
+      if (stack == stacks.end()) stack = stacks.insert(stacks.end(), {phase.name, {}});
+      stack->heights.resize(bars.size());
+      stack->heights.back() = phase.us;
+    }
+  }
+  if (first == nullptr) return "";
+  const Configuration& shown = first->result.configuration;
+  const std::string title = fmt::format("Breakdown by phase, T={} {} {}", shown.input.shape.ranks,
+                                        protocol::mode_name(shown.mode), put_name(shown.put));
+  return figure(
+      svg_stacked_bars({title, "B, tokens", "us of a warp", Scale::linear, {}}, bars, stacks),
+      "Median over the layers of the mean over a tail's compute warps, waits included, in kernels that were "
+      "built for the trace. A layer's prologue runs beside the layer before it, so a bar is higher than the "
+      "layer is long.");
+}
+
 /// The table of the terminal.
 std::string table(const std::vector<BenchRow>& rows) {
   const std::vector<Column>& columns = bench_columns();
@@ -143,7 +174,7 @@ std::string html_report(const json& report, const std::vector<BenchRow>& rows) {
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>moetail "
          "bench</title><style>" +
          std::string(kStyle) + "</style></head><body>\n<h1>moetail bench</h1>\n" + method(report) +
-         plots(report.at("results")) + table(rows) + "</body></html>\n";
+         plots(report.at("results")) + phase_plot(rows) + table(rows) + "</body></html>\n";
 }
 
 }  // namespace moetail::cli

@@ -86,6 +86,7 @@ struct BenchOptions {
   bool alone = false;      ///< time each program with no other in between, too
   bool cold_rows = false;  ///< GPU: expert rows out of memory, not out of L2
   bool take = false;       ///< GPU: the take behind each tail, in the same graph
+  bool phases = false;     ///< GPU: where a layer's time goes, from traced kernels
   std::string csv_file;    ///< empty: none
   std::string html_file;   ///< likewise
 };

@@ -186,4 +186,26 @@ std::vector<Bf16> ReplayRank::last_rows() {
   return rows;
 }
 
+void check_traceable(const char* flag, int layers) {
+  if (layers > Trace::kDeviceCalls)
+    base::bad_argument(
+        "--layers", layers,
+        fmt::format("at most {} with {}, which keeps that many calls", Trace::kDeviceCalls, flag));
+}
+
+std::vector<Bf16> trace_replays(ReplayRank& rank, Trace& trace, int replays, Progress& progress) {
+  for (double busy_us = 0; busy_us < kClockUs;) busy_us += rank.replay() + 1;
+  rank.last_rows();  // what was recorded until now is collected, and forgotten
+  trace.clear();
+  progress.begin(fmt::format("{} traced replays", replays), static_cast<std::uint64_t>(replays));
+  std::vector<Bf16> last;
+  for (int i = 0; i < replays; ++i) {
+    rank.replay();
+    last = rank.last_rows();
+    progress.advance();
+  }
+  progress.end();
+  return last;
+}
+
 }  // namespace moetail::cli

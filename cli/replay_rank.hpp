@@ -124,4 +124,11 @@ class ReplayRank {
   std::optional<bench::TimedGraph> graph_;
 };
 
+/// Throws Code::invalid_argument for more layers than a device's trace keeps calls.
+void check_traceable(const char* flag, int layers);
+
+/// What `replays` replays of a rank leave in `trace`, its world's, after some that do not count; the calls before are forgotten. Returns the rows
+/// [B, H] that the last layer left. Throws Code::fault.
+std::vector<Bf16> trace_replays(ReplayRank& rank, Trace& trace, int replays, Progress& progress);
+
 }  // namespace moetail::cli

@@ -15,8 +15,8 @@ namespace {
 constexpr double kWidth = 760, kHeight = 360, kLeft = 64, kRight = 296, kTop = 36, kBottom = 48;
 constexpr double kLegendStep = 18;
 // Of Okabe and Ito: told apart by people who do not see all colours.
-constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                    "#E69F00", "#56B4E9", "#000000", "#999933"};
+constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+                                    "#56B4E9", "#000000", "#999933", "#882255"};
 
 struct Range {
   double low = 0, high = 0;
@@ -123,6 +123,32 @@ std::string drawn(const Series& series, const Axes& axes, const char* colour, do
          text(legend_x + 28, legend_y + 4, "start", series.name);
 }
 
+std::string head(const PlotSpec& spec) {
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:g} {:g}\" width=\"{:g}\" "
+             "height=\"{:g}\" font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n",
+             kWidth, kHeight, kWidth, kHeight) +
+         text(kLeft, 20, "start", spec.title, "font-weight=\"bold\" font-size=\"14\"");
+}
+
+std::string axis_titles(const PlotSpec& spec) {
+  return text((kLeft + kWidth - kRight) / 2, kHeight - 8, "middle", spec.x_title) +
+         text(0, 0, "middle", spec.y_title,
+              fmt::format("transform=\"translate(16 {:g}) rotate(-90)\"", kHeight / 2).c_str());
+}
+
+std::string empty_plot(const PlotSpec& spec) {
+  return head(spec) + text(kLeft, kHeight / 2, "start", "nothing was measured") + "</svg>\n";
+}
+
+std::string rectangle(double x, double y, double width, double height, const char* colour,
+                      const std::string& tooltip) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
+      "fill=\"{}\"><title>{}</title></rect>\n",
+      x, y, width, height, colour, html_escaped(tooltip));
+}
+
 }  // namespace
 
 std::string html_escaped(const std::string& text) {
@@ -143,17 +169,9 @@ std::string html_escaped(const std::string& text) {
 }
 
 std::string svg_plot(const PlotSpec& spec, const std::vector<Series>& series) {
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:g} {:g}\" width=\"{:g}\" height=\"{:g}\" "
-      "font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n",
-      kWidth, kHeight, kWidth, kHeight);
-  svg += text(kLeft, 20, "start", spec.title, "font-weight=\"bold\" font-size=\"14\"");
   const Axes axes(spec, series);
-  if (axes.is_empty()) return svg + text(kLeft, kHeight / 2, "start", "nothing was measured") + "</svg>\n";
-  svg += grid(spec, axes);
-  svg += text((kLeft + kWidth - kRight) / 2, kHeight - 8, "middle", spec.x_title);
-  svg += text(0, 0, "middle", spec.y_title,
-              fmt::format("transform=\"translate(16 {:g}) rotate(-90)\"", kHeight / 2).c_str());
+  if (axes.is_empty()) return empty_plot(spec);
+  std::string svg = head(spec) + grid(spec, axes) + axis_titles(spec);
   double legend_y = kTop + 8;
   std::size_t colour = 0;
   for (const Series& one : series) {
@@ -162,6 +180,50 @@ std::string svg_plot(const PlotSpec& spec, const std::vector<Series>& series) {
     svg += picture;
   }
   return svg + "</svg>\n";
+}
+
+std::string svg_stacked_bars(const PlotSpec& spec, const std::vector<std::string>& bars,
+                             const std::vector<Stack>& stacks) {
+  const auto height_of = [](const Stack& stack, std::size_t bar) {
+    const double height = bar < stack.heights.size() ? stack.heights[bar] : 0;
+    return std::isfinite(height) && height > 0 ? height : 0;
+  };
+  std::vector<double> sums(bars.size(), 0);
+  for (std::size_t bar = 0; bar < bars.size(); ++bar)
+    for (const Stack& stack : stacks) sums[bar] += height_of(stack, bar);
+  const double highest = sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+  if (highest <= 0) return empty_plot(spec);
+  const Range range{0, highest * 1.05};
+  const auto y_of = [&](double value) {
+    return kHeight - kBottom - value / range.high * (kHeight - kBottom - kTop);
+  };
+  std::string svg = head(spec);
+  for (const double tick : ticks_of(range, Scale::linear)) {
+    svg += line(kLeft, y_of(tick), kWidth - kRight, y_of(tick), "stroke=\"#ddd\"");
+    svg += text(kLeft - 6, y_of(tick) + 4, "end", fmt::format("{:g}", tick));
+  }
+  const double step = (kWidth - kRight - kLeft) / static_cast<double>(bars.size()), width = 0.7 * step;
+  for (std::size_t bar = 0; bar < bars.size(); ++bar) {
+    const double x = kLeft + (static_cast<double>(bar) + 0.5) * step;
+    double below = 0;
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+      const double height = height_of(stacks[i], bar);
+      if (height <= 0) continue;
+      svg += rectangle(x - width / 2, y_of(below + height), width, y_of(below) - y_of(below + height),
+                       kColours[i % std::size(kColours)],
+                       fmt::format("{}: {:.3g} at {}", stacks[i].name, height, bars[bar]));
+      below += height;
+    }
+    svg += text(x, y_of(below) - 4, "middle", fmt::format("{:.3g}", below));
+    svg += text(x, kHeight - kBottom + 16, "middle", bars[bar]);
+  }
+  // As the bars are: the last part on top.
+  for (std::size_t i = 0; i < stacks.size(); ++i) {
+    const double y = kTop + 8 + kLegendStep * static_cast<double>(stacks.size() - 1 - i);
+    svg += rectangle(kWidth - kRight + 12, y - 6, 22, 12, kColours[i % std::size(kColours)], stacks[i].name);
+    svg += text(kWidth - kRight + 40, y + 4, "start", stacks[i].name);
+  }
+  return svg + axis_titles(spec) + "</svg>\n";
 }
 
 }  // namespace moetail::cli

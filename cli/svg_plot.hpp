@@ -29,6 +29,17 @@ struct PlotSpec {
 /// escaped. Without a point it says so.
 std::string svg_plot(const PlotSpec& spec, const std::vector<Series>& series);
 
+/// One part of every bar, from the bottom up in the order of the parts.
+struct Stack {
+  std::string name;
+  std::vector<double> heights;  ///< one a bar; missing ones are 0
+};
+
+/// An `<svg>` element with a bar for each of `bars`, their names, each as high as its parts together, on a linear axis from 0. Each part's number
+/// is its tooltip, a bar's sum stands above it. Without a height above 0 it says so.
+std::string svg_stacked_bars(const PlotSpec& spec, const std::vector<std::string>& bars,
+                             const std::vector<Stack>& stacks);
+
 /// `text` with what HTML would take for markup as entities.
 std::string html_escaped(const std::string& text);
 

@@ -17,6 +17,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/json_report.hpp"
 #include "cli/judge.hpp"
+#include "cli/phases.hpp"
 #include "cli/setup.hpp"
 #include "cli/step_driver.hpp"
 #include "cli/table.hpp"
@@ -85,19 +86,23 @@ json chrome_trace(const std::vector<Trace::Span>& spans, Engine engine) {
 /// What is printed.
 struct Traced {
   std::vector<Phase> phases;
-  int layers = 0;  ///< of all steps
+  std::map<std::string, double> layer_us;  ///< GPU: phase_times
+  int layers = 0;                          ///< of all steps
   int threads =
       1;  ///< what `us a layer` is divided by: the warps on a GPU, where all do the same; 1 on the CPU engine
 };
 
 json phases_json(const Traced& traced) {
   json rows = json::array();
-  for (const Phase& phase : traced.phases)
+  for (const Phase& phase : traced.phases) {
     rows.push_back({{"name", phase.name},
                     {"passes", phase.us.size()},
                     {"median_us", bench::median(phase.us)},
                     {"p99_us", bench::quantile(phase.us, 0.99)},
                     {"us_a_layer", phase.total_us / traced.layers / traced.threads}});
+    if (const auto found = traced.layer_us.find(phase.name); found != traced.layer_us.end())
+      rows.back()["median_layer_us"] = found->second;
+  }
   return rows;
 }
 
@@ -106,18 +111,24 @@ void print_phases(const Traced& traced, Engine engine) {
   for (const Phase& phase : traced.phases) all_us += phase.total_us;
   std::vector<std::vector<std::string>> rows;
   rows.reserve(traced.phases.size());
-  for (const Phase& phase : traced.phases)
+  for (const Phase& phase : traced.phases) {
     rows.push_back({phase.name, fmt::format("{}", phase.us.size()),
                     fmt::format("{:.2f}", bench::median(phase.us)),
                     fmt::format("{:.2f}", bench::quantile(phase.us, 0.99)),
                     fmt::format("{:.2f}", phase.total_us / traced.layers / traced.threads),
                     fmt::format("{:.1f}", 100 * phase.total_us / all_us)});
-  const std::vector<Column> columns = {
-      {"phase", 0, Align::left}, {"passes", 0}, {"median us", 0}, {"p99 us", 0}, {"us a layer", 0}, {"%", 0}};
+    if (const auto found = traced.layer_us.find(phase.name); found != traced.layer_us.end())
+      rows.back().push_back(fmt::format("{:.2f}", found->second));
+  }
+  std::vector<Column> columns = {{"phase", 0, Align::left}, {"passes", 0}, {"median us", 0}, {"p99 us", 0},
+                                 {"us a layer", 0},         {"%", 0}};
+  if (!traced.layer_us.empty()) columns.push_back({"median layer us", 0});
   fmt::print(
       "{}\n{}\n", table_text(columns, rows),
       engine == Engine::cuda
-          ? "Of each warp, waits included; us a layer: mean over the warps. A layer begins while the one "
+          ? "Of each warp, waits included; us a layer: mean over the warps; median layer us: median over the "
+            "layers "
+            "of the mean over the compute warps. A layer begins while the one "
             "before it runs: "
             "its prologue is not its own time alone."
           : "From each site to the next on the same thread, waits included; us a layer: all threads of all "
@@ -184,11 +195,12 @@ int trace_command(const TraceOptions& given) {
   const std::string text = chrome_trace(steps.spans, engine).dump();
   out.write_at(0, std::as_bytes(std::span(text)));
   out.commit();
-  Traced traced{phases_of(steps.spans), steps.layers * options.steps, 1};
+  Traced traced{phases_of(steps.spans), {}, steps.layers * options.steps, 1};
   if (engine == Engine::cuda) {
     std::set<int> warps;
     for (const auto& span : steps.spans) warps.insert(span.thread);
     traced.threads = std::max(1, static_cast<int>(warps.size()));
+    for (const auto& [name, us] : phase_times(steps.spans)) traced.layer_us[name] = us;
   }
   if (!report_file.is_stdout()) {
     fmt::print("{} T={} B={}, {} steps of {} layers\n\n", protocol::mode_name(one.plan.mode),

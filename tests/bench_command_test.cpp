@@ -191,6 +191,44 @@ TEST(BenchReport, APlotLeavesOutWhatIsNoNumber) {
   EXPECT_THAT(cli::svg_plot(spec, {}), HasSubstr("nothing was measured"));
 }
 
+TEST(BenchReport, StackedBarsAreAsHighAsTheirPartsTogether) {
+  const cli::PlotSpec spec{"title", "B", "us", cli::Scale::linear, {}};
+  const std::string plot = cli::svg_stacked_bars(
+      spec, {"1", "<8>"}, {{"polls", {1, 3}}, {"product", {1}}, {"none", {0, std::nan("")}}});
+  EXPECT_THAT(
+      plot,
+      AllOf(HasSubstr("<title>polls: 1 at 1</title>"), HasSubstr("<title>polls: 3 at &lt;8&gt;</title>"),
+            HasSubstr("<title>product: 1 at 1</title>"), Not(HasSubstr("none: ")), Not(HasSubstr("nan"))));
+  EXPECT_THAT(plot, AllOf(HasSubstr(">2</text>"), HasSubstr(">3</text>"))) << "the sums above the bars";
+  // Three of 3.15 on an axis of 276 to the bottom at 312; the parts of the first bar end where the next begins.
+  EXPECT_THAT(plot, AllOf(HasSubstr("y=\"49.1\" width=\"140.0\" height=\"262.9\""),
+                          HasSubstr("y=\"224.4\" width=\"140.0\" height=\"87.6\""),
+                          HasSubstr("y=\"136.8\" width=\"140.0\" height=\"87.6\"")));
+  for (const auto& nothing :
+       {cli::svg_stacked_bars(spec, {}, {}), cli::svg_stacked_bars(spec, {"1"}, {{"a", {0}}})})
+    EXPECT_THAT(nothing, AllOf(HasSubstr("nothing was measured"), Not(HasSubstr("<rect"))));
+}
+
+TEST(BenchReport, PhasesOfTheFirstConfigurationAreAPlotAndFields) {
+  std::vector<cli::BenchRow> rows(3, row_of(true, true));
+  rows[0].phases = {{"polls", 1.25}, {"product", 0.75}};
+  rows[1].phases = {{"polls", 2.5}, {"product", 0.5}};
+  rows[1].result.configuration.input.batch = 64;
+  rows[2].phases = {{"polls", 7.125}};
+  rows[2].result.configuration.put = Put::unicast;
+  const std::string page = cli::html_report(report_of(rows[0]), rows);
+  for (const char* part :
+       {"Breakdown by phase, T=", "polls: 1.25 at ", "polls: 2.5 at 64", "product: 0.5 at 64"})
+    EXPECT_THAT(page, HasSubstr(part));
+  EXPECT_THAT(page, Not(HasSubstr("7.12"))) << "another put";
+  EXPECT_EQ(cli::bench_json(rows[0]).at("phases").at("polls"), 1.25);
+  rows[0].result.checks.within_bound = rows[1].result.checks.within_bound =
+      rows[2].result.checks.within_bound = false;
+  EXPECT_THAT(cli::html_report(report_of(rows[0]), rows), Not(HasSubstr("Breakdown")));
+  EXPECT_FALSE(cli::bench_json(rows[0]).contains("phases"));
+  EXPECT_FALSE(cli::bench_json(row_of(true, true)).contains("phases")) << "nothing was asked for";
+}
+
 TEST(BenchReport, ABaselineThatIsWrongGivesNoRatio) {
   const cli::BenchRow row = row_of(true, false);
   EXPECT_THAT(line_of(row), AllOf(HasSubstr("777.0"), Not(HasSubstr("1554")), Not(HasSubstr("0.500"))));

@@ -47,6 +47,7 @@ TEST(BenchGpuCommand, TimesBothPutsBesideTheUnfusedPipeline) {
     EXPECT_LE(row.at("min_us"), row.at("median_us"));
     EXPECT_LE(row.at("median_us"), row.at("max_us"));
     EXPECT_EQ(row.at("rows_checked"), 6);
+    EXPECT_FALSE(row.contains("phases")) << "nobody asked for them";
     EXPECT_GT(row.at("ratio").at("median"), 0.0);
     EXPECT_GT(row.at("noise").at("median"), 0.0);
     EXPECT_EQ(row.at("step_us").at("baseline").size(), 3u);
@@ -58,6 +59,26 @@ TEST(BenchGpuCommand, TimesBothPutsBesideTheUnfusedPipeline) {
   EXPECT_THAT(read_file(csv), AllOf(HasSubstr("\ncuda,front,2,3,rows,2,3,"), HasSubstr(",unicast,cuBLASLt")));
   EXPECT_THAT(read_file(html),
               AllOf(HasSubstr("ours over cuBLASLt, T=2 auto multicast"), HasSubstr("emulated GPU")));
+}
+
+TEST(BenchGpuCommand, PhasesComeFromTracedKernelsBesideTheTimes) {
+  if (kSanitized) GTEST_SKIP() << kNoEmulatedGpu;
+  const TempDir scratch;
+  const std::string html = (scratch / "page.html").string();
+  const Outcome bench =
+      moetail(kTinyBench + "--batch 1,3 --put unicast --phases --json - --html '" + html + "'",
+              kEmulatedGpu + "libmoetail-no-such-blas.so ");
+  ASSERT_EQ(bench.exit_code, 0) << bench.out << bench.err;
+  const nlohmann::json report = bench.json();
+  ASSERT_EQ(report.at("results").size(), 2u);
+  for (const nlohmann::json& row : report.at("results")) {
+    EXPECT_GT(row.at("median_us"), 0.0);
+    const nlohmann::json& phases = row.at("phases");
+    for (const char* name : {"prologue", "publication", "polls", "product", "exchange", "output"})
+      EXPECT_GT(phases.at(name), 0.0) << name;
+  }
+  EXPECT_THAT(read_file(html), AllOf(HasSubstr("Breakdown by phase, T=2 auto unicast"),
+                                     HasSubstr(" at 3</title>"), HasSubstr("<title>polls: ")));
 }
 
 TEST(BenchGpuCommand, ABaselineThatIsWrongGivesNoRatio) {
@@ -101,6 +122,7 @@ TEST(BenchGpuCommand, RefusesWhatTheEngineHasNot) {
                {"--engine cpu --put unicast", "--put"},
                {"--engine cuda --put broadcast", "--put = \"broadcast\""},
                {"--engine cuda --alone", "--alone"},
+               {"--engine cpu --phases", "--phases"},
                {"--engine cuda --world virtual", "--world = virtual"},
                {"--engine cuda --form published", "--form = published"}};
   for (const auto& [flags, flag] : cases) {

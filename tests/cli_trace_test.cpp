@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/trace.hpp"
+#include "cli/phases.hpp"
 #include "tests/cli_testing.hpp"
 
 namespace moetail::cli_testing {
@@ -42,6 +43,39 @@ TEST(Trace, WhatFindsNoRoomIsCounted) {
   trace.clear();
   EXPECT_THAT(trace.spans(), IsEmpty());
   EXPECT_EQ(trace.dropped(), 0u);
+}
+
+Trace::Span span_of(const char* name, int block, int warp, std::uint64_t call, double us) {
+  Trace::Span span;
+  span.name = name;
+  span.thread = block * Trace::kBlockWarps + warp;
+  span.call = call;
+  span.begin_us = 100;
+  span.end_us = 100 + us;
+  return span;
+}
+
+TEST(Trace, PhasesAreTheMedianOverLayersOfTheMeanOverComputeWarps) {
+  std::vector<Trace::Span> spans;
+  const double polls_us[] = {2, 100, 4};  // a layer each
+  for (std::uint64_t call = 1; call <= 3; ++call)
+    for (const int block : {0, 5}) {
+      for (const int warp : {0, 1}) {
+        spans.push_back(span_of("polls", block, warp, call, polls_us[call - 1] + (warp == 0 ? -1 : 1)));
+        if (block == 5 && warp == 0) spans.push_back(span_of("push", block, warp, call, 8));
+        spans.push_back(span_of("prologue", block, warp, call, 3));
+      }
+      spans.push_back(span_of("polls", block, 2, call, 5000));  // the side warp's
+    }
+  const auto phases = cli::phase_times(spans);
+  ASSERT_EQ(phases.size(), 3u);
+  EXPECT_EQ(phases[0].name, "prologue") << "as a warp comes by";
+  EXPECT_EQ(phases[0].us, 3.0);
+  EXPECT_EQ(phases[1].name, "push");
+  EXPECT_EQ(phases[1].us, 2.0) << "one of four warps";
+  EXPECT_EQ(phases[2].name, "polls");
+  EXPECT_EQ(phases[2].us, 4.0) << "the middle layer, not the slow one's mean";
+  EXPECT_TRUE(cli::phase_times({}).empty());
 }
 
 TEST(CliTrace, EverySiteOfTheModeIsInTheFileOnEveryRankAndLayer) {
@@ -144,6 +178,7 @@ TEST(CliTrace, OnAGpuEachWarpOfEachLayerLeavesItsPhasesInARow) {
     for (const auto& phase : report.at("phases")) phases.insert(phase.at("name").get<std::string>());
     EXPECT_EQ(phases.count("publication"), mode == "front" ? 1u : 0u) << "a wave's latents are under way";
     EXPECT_EQ(phases.count("exchange"), 1u);
+    for (const auto& phase : report.at("phases")) EXPECT_GT(phase.at("median_layer_us"), 0.0) << phase;
   }
 }
 
