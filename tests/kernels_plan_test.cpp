@@ -112,6 +112,25 @@ TEST(KernelPlan, AChoiceIsWhatIsBuilt) {
   EXPECT_TRUE(defines(planned(8, 1, choice), "TRIGGER=3"));
 }
 
+TEST(KernelPlan, StagesThatAreAskedForAreNeverFewer) {
+  const auto device = device_shape("sm_90a");
+  int num_plans = 0;
+  for (const int ranks : {1, 2, 4, 8})
+    for (const int batch : {1, 16, 128})
+      for (const int row_block : {0, 32, 64})
+        for (const int stages : {2, 3, 4, 8}) {
+          auto request = front(ranks, batch);
+          request.choice = {.row_block = row_block, .stages = stages};
+          try {
+            const auto plan = make_plan(request, device);
+            ++num_plans;
+            EXPECT_EQ(plan.geometry.stages, stages) << plan.text();
+          } catch (const Error&) {  // no room for so many
+          }
+        }
+  EXPECT_GT(num_plans, 40);
+}
+
 TEST(KernelPlan, NoChoiceChangesTheSlices) {
   const auto device = device_shape("sm_90a");
   for (const int row_block : {0, 32, 64, 128})

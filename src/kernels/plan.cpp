@@ -63,14 +63,14 @@ int rounds_of(const Shape& shape, const Geometry& g) {
   return (make_cut(shape, g).row_blocks + g.clusters - 1) / g.clusters;
 }
 
-/// An exchange for each row block of a cluster, if a call is one tile and shared memory has room beside two stages: no row block then waits for
+/// An exchange for each row block of a cluster, if a call is one tile and shared memory has room beside `least_stages`: no row block then waits for
 /// the one before it to be over, and the weights' stream does not pause. Else all iterations share one.
-void fit_exchanges(const Shape& shape, Geometry& g, std::size_t budget, int bucket) {
+void fit_exchanges(const Shape& shape, Geometry& g, std::size_t budget, int bucket, int least_stages) {
   const int rounds = rounds_of(shape, g);
   if (rounds == 1 || bucket > g.tile) return;
   const Geometry shared = g;
   g.exchanges = rounds;
-  if (!fit_stages(shape, g, budget, shared.stages, std::min(shared.stages, 2))) g = shared;
+  if (!fit_stages(shape, g, budget, shared.stages, std::min(shared.stages, least_stages))) g = shared;
 }
 
 /// One rank with the device to itself: all weights resident beside a successor's block if that fits, else all resident, else a
@@ -97,7 +97,8 @@ Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket)
       fit.blocks_per_sm = 1;
   }
   if (fit.blocks_per_sm > 0)
-    fit_exchanges(request.shape, fit.geometry, shared_budget(device, fit.blocks_per_sm), bucket);
+    fit_exchanges(request.shape, fit.geometry, shared_budget(device, fit.blocks_per_sm), bucket,
+                  asked.stages > 0 ? asked.stages : 2);
   fit.shared = make_shared_layout(make_cut(request.shape, fit.geometry), fit.geometry);
   return fit;
 }
