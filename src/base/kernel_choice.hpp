@@ -35,6 +35,7 @@ struct KernelChoice {
   int stages = kOwn;  ///< row blocks of weights that shared memory holds
   int warps = kOwn;   ///< compute warps of a block
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the 0 that a comparison is compared with for a pointer
   auto operator<=>(const KernelChoice&) const = default;
 };
 
