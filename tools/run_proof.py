@@ -61,6 +61,7 @@ CONFIGURATIONS = [
     Search("front, 7 calls", "front", ("ROWS=2", "BATCHES=73"), calls=7),
     Search("front, another batch on one rank", "front", ("ROWS=2", "MISMATCH=2")),
     Search("front, 3 ranks", "front", ("ROWS=2",), ranks=3),
+    Search("front, early arrival", "front", ("ROWS=2", "ARRIVES_EARLY")),
     Search("publish", "publish", ("ROWS=2",), blocks=1, quick=True),
     Search("publish, words of a line", "publish", ("ROWS=2", "HALVES=2")),
     Search("publish, all batch sequences", "publish", ("ROWS=2", "ALL_BATCHES"), blocks=1),
@@ -93,6 +94,8 @@ CONTROLS = [
     control("two_records", "front", "stale", "ROWS=2"),
     control("header_check", "front", "ends", "ROWS=2", "MISMATCH=2", quick=True),
     control("last_arrival", "publish", "ends"),
+    # Nor may a wave arrive early, beside a push that has yet to read the epoch: docs/protocol.md, "The epoch".
+    Search("early_arrival: a wave beside its push", "publish", ("ARRIVES_EARLY",), refutes="ends"),
     # Not a switch of the protocol: the rule for user and library kernels that docs/protocol.md, "The epoch", states.
     Search("push_cut: a block stores to peers alone", "publish", ("PUSHERS=2", "PUSH_BY_OWNER"), refutes="ends"),
 ]

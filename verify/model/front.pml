@@ -73,6 +73,7 @@ proctype Tail(byte rank; byte block) {
       in_headers(expect);
       publish_all();
       rearm_all();
+      finish_early();
       printf("rank %d, block %d, call %d: tail begins, epoch %d, %d rows, re-arms %d\n", rank, block, call, epoch, rows, old_rows)
     }
   :: d_step {
@@ -82,7 +83,7 @@ proctype Tail(byte rank; byte block) {
       in_rows(take, my_latent);
       in_line(take, my_shared, block);
       in_headers(take);
-      finish_call();
+      finish_late();
       publish_out();
       printf("rank %d, block %d, call %d: its polls are over\n", rank, block, call);
       end_tail()

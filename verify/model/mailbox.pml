@@ -148,7 +148,8 @@ inline poison_all() {
 #define rows_to_rearm(rank, epoch, rows) recorded_rows(rank, epoch)
 #endif
 
-/* A block arrives when its polls are over. The first to arrive leaves the record, the last one advances the epoch. */
+/* A block arrives when its polls are over; with ARRIVES_EARLY as soon as it has read the control words, which is right where no other launch
+ * of its call reads them. The first to arrive leaves the record, the last one advances the epoch. */
 inline finish_call() {
   if
   :: control[rank].arrivals == 0 -> control[rank].record[record_of(epoch)] = rows
@@ -167,6 +168,14 @@ inline finish_call() {
 #endif
   control[rank].arrivals = control[rank].arrivals % BLOCKS
 }
+
+#ifdef ARRIVES_EARLY
+#define finish_early() finish_call()
+#define finish_late() skip
+#else
+#define finish_early() skip
+#define finish_late() finish_call()
+#endif
 
 /* --- stores ---------------------------------------------------------------------------------------------- */
 

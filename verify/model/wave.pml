@@ -186,6 +186,7 @@ proctype Wave(byte rank; byte block) {
       in_line(expect, my_shared, block);
       in_headers(expect);
       rearm_all();
+      finish_early();
       printf("rank %d, block %d, call %d: wave begins, epoch %d, %d rows, re-arms %d\n", rank, block, call, epoch, rows, old_rows)
     }
 #ifdef SUMMED
@@ -207,7 +208,7 @@ proctype Wave(byte rank; byte block) {
       in_rows(take, my_sums);
       in_line(take, my_shared, block);
       in_headers(take);
-      finish_call();
+      finish_late();
       publish_out();
       printf("rank %d, block %d, call %d: its polls are over\n", rank, block, call);
       end_wave()
