@@ -228,7 +228,8 @@ class GpuBencher : public Bencher {
     const int layers = static_cast<int>(weights_.size());
     case_.reset();
     case_ = std::make_unique<GpuCase>(gpu_, one.input, layers,
-                                      options_.cold_rows ? layers : GpuInputs::kWarmCopies, progress_);
+                                      options_.cold_rows ? layers : GpuInputs::warm_copies(gpu_, one.input),
+                                      progress_);
     case_ranks_ = one.input.shape.ranks;
     try {
       case_->theirs =

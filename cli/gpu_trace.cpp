@@ -16,7 +16,7 @@ TracedSteps trace_on_gpu(const RunOptions& options, const RunSetup& setup, Progr
       synthetic_weights(options.session.seed, setup.layers, one.input.shape.shard(), setup.latent, progress);
   const Inputs inputs = Inputs::synthetic(one.input, layers, progress);
   const GpuWeights gpu_weights(gpu, weights);
-  const GpuInputs gpu_inputs(gpu, inputs, GpuInputs::kWarmCopies);
+  const GpuInputs gpu_inputs(gpu, inputs, GpuInputs::warm_copies(gpu, one.input));
   ReplayRank rank(gpu, WarmBox::make(one, world), one, gpu_weights, weights, inputs, gpu_inputs, false);
 
   Judge judge(weights, inputs, one.plan.mode, 1);

@@ -38,7 +38,7 @@ class GpuTrial {
         rounds_(rounds),
         progress_(progress),
         inputs_(Inputs::synthetic(one.input, static_cast<int>(weights.size()), progress)),
-        gpu_inputs_(gpu, inputs_, GpuInputs::kWarmCopies),
+        gpu_inputs_(gpu, inputs_, GpuInputs::warm_copies(gpu, one.input)),
         reference_(weights, inputs_) {}
 
   /// Times all of them side by side, in turn, round by round, each round beginning with another one. Prints why one has no time.

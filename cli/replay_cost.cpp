@@ -40,8 +40,7 @@ u64 mailbox_bytes_a_token(const Configuration& one, u64 copies) {
 
 int launches_of(const Configuration& one) {
   switch (one.plan.mode) {
-    case Mode::publish:
-    case Mode::twoshot: return 3;  // push, publish, wave
+    case Mode::publish: return 3;  // push, publish, wave
     case Mode::front_poll: return one.input.form == Form::partial ? 1 : 2;
     default: return 1;
   }
@@ -83,7 +82,7 @@ std::string replay_floor_text(const bench::GpuCeilings& ceilings) {
       "weights + inputs + "
       "mailboxes published, polled and re-armed + output of one rank; front 1 launch and 1 poll, front_poll "
       "2 and 2, publish 3 "
-      "and 1 or, with shared sums, 2, twoshot 3 and 2, a take 1 and 1 more.\nMeasured in this run, the best "
+      "and 1 or, with shared sums, 2, twoshot 1 and 2, a take 1 and 1 more.\nMeasured in this run, the best "
       "of a few: {}",
       ceilings.bytes_per_second() / 1e9, ceilings.dependent_launch_us, ceilings.publish_us,
       ceilings.exchange_us, ceilings.text());

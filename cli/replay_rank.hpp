@@ -36,10 +36,10 @@ class GpuWeights {
 /// Rank 0's inputs of one configuration on the device: one set, with copies of the routed rows that layers take in turns.
 class GpuInputs {
  public:
-  /// Two copies lie in L2, where an expert kernel has just written its rows: between two uses of one are the weights of two layers. Cold
-  /// rows are a copy a layer, with the weights of all others in between.
-  static constexpr int kWarmCopies = 2;
-
+  /// Copies of the routed rows that lie in L2, where an expert kernel has just written its rows: two where both take at most a quarter of it, else
+  /// one. Between two uses of one of them are the weights and mailboxes of two layers, or one. Cold rows are a copy a layer, with the weights of all
+  /// others in between.
+  static int warm_copies(const bench::Gpu& gpu, const InputSpec& spec);
   GpuInputs(const bench::Gpu& gpu, const Inputs& inputs, int num_copies);
   const Routed& routed(std::size_t position) const { return routed_[position % routed_.size()]; }
   std::span<const Bf16> shared() const { return shared_; }

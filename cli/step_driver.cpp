@@ -154,8 +154,9 @@ void StepDriver::enqueue_layer(int position, int step) {
     if (!polls_slots) call.shared = residence_.of(std::span(input.shared, row_elements), rank);
     if (input.residual != nullptr)
       call.residual = residence_.of(std::span(input.residual, row_elements), rank);
-    // From the main stream: on a CPU a side stream is one more thread to switch to, and overlaps nothing.
-    if (running_ == Mode::publish || running_ == Mode::twoshot)
+    // From the main stream: on a CPU a side stream is one more thread to switch to, and overlaps nothing. A two-shot tail that has rows pushes
+    // by itself.
+    if (running_ == Mode::publish || (running_ == Mode::twoshot && spec.form == Form::published))
       rank_tail.push(call.shared, spec.batch, asked_);
     if (spec.form == Form::published) produce(rank_tail, set, rank);
     calls.push_back({&rank_tail, call});

@@ -131,7 +131,7 @@ TEST(GpuTuneKnobs, SettingsAreThoseThatMakeAnotherKernel) {
     return settings_of(knobs, k3, knob, from);
   };
   EXPECT_THAT(of(8, 1, Knob::trigger),
-              ElementsAre("trigger = at_entry", "trigger = after_polls", "trigger = after_publication"));
+              ElementsAre("trigger = at_entry", "trigger = after_polls", "trigger = after_errands"));
   EXPECT_THAT(of(8, 16, Knob::trigger, {}, Mode::publish),
               ElementsAre("trigger = at_entry", "trigger = after_errands"));
   EXPECT_THAT(of(8, 16, Knob::warps), ElementsAre("warps = 16"));

@@ -194,6 +194,45 @@ TEST_F(CudaGroup, AWarmCallIsAllowedUnderCapture) {
   fake.capturing = false;
 }
 
+TEST_F(CudaGroup, ATwoshotCallThatWasNotPushedIsOneLaunch) {
+  const auto context = retain();
+  Ranks one(context, 1);
+  TailCall call = front_call();
+  call.mode = Mode::twoshot;
+  EXPECT_EQ(one.boxes[0]->warm_up(call), 5) << "take, push, publish, wave, and the tail that does it all";
+  fake.capturing = true;
+  call.in_one_launch = true;
+  ASSERT_TRUE(one.group->has_one_launch());
+  one.group->prepare(one.tails(call));
+  one.group->tail(one.tails(call));
+  EXPECT_EQ(fake.launches.size(), 1u);
+  fake.capturing = false;
+  const auto whole = std::ranges::find(one.compiled, "moetail_front", &cuda::KernelSpec::entry);
+  ASSERT_NE(whole, one.compiled.end());
+  for (const char* define : {"MOETAIL_MODE=4", "MOETAIL_PUBLISHES=1", "MOETAIL_PUSHES=1", "MOETAIL_FORM=0"})
+    EXPECT_NE(std::ranges::find(whole->defines, define), whole->defines.end()) << define;
+  const auto wave = std::ranges::find(one.compiled, "moetail_wave", &cuda::KernelSpec::entry);
+  ASSERT_NE(wave, one.compiled.end());
+  for (const char* define : {"MOETAIL_PUBLISHES=0", "MOETAIL_PUSHES=0"})
+    EXPECT_NE(std::ranges::find(wave->defines, define), wave->defines.end()) << define;
+}
+
+TEST_F(CudaGroup, RanksOfOneLaunchPushAllOrNone) {
+  const auto context = retain();
+  Ranks two(context, 2);
+  TailCall call = front_call();
+  call.mode = Mode::twoshot;
+  auto tails = two.tails(call);
+  tails[1].call.in_one_launch = true;
+  expect_error(Code::call_order, {"run", "on some ranks only", "on none"},
+               [&] { two.group->prepare(tails); });
+  EXPECT_TRUE(two.compiled.empty());
+  tails[0].call.in_one_launch = true;
+  two.group->prepare(tails);
+  two.group->tail(tails);
+  EXPECT_EQ(fake.launches.size(), 1u);
+}
+
 TEST_F(CudaGroup, KernelsOfACallAreMadeOnceAndAnErrorOfOneIsTheCalls) {
   const auto context = retain();
   Ranks one(context, 1);

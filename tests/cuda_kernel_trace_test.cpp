@@ -75,13 +75,14 @@ TEST(KernelTrace, APhaseThatAWarpDidNotComeByIsPartOfTheNext) {
     for (auto& [place, slot] : rank.slots) {
       slot.clock[static_cast<int>(kernels::Mark::published)] = 0;
       slot.clock[static_cast<int>(kernels::Mark::pushed)] = 0;
+      slot.clock[static_cast<int>(kernels::Mark::prepared)] = 0;
     }
   const TracedSpans traced = spans_of(ranks);
-  ASSERT_EQ(traced.spans.size(), static_cast<std::size_t>(2 * kCalls * (kMarks - 3)));
+  ASSERT_EQ(traced.spans.size(), static_cast<std::size_t>(2 * kCalls * (kMarks - 4)));
   EXPECT_STREQ(traced.spans[0].name, "prologue");
   EXPECT_STREQ(traced.spans[1].name, "re-arm");
-  EXPECT_NEAR(traced.spans[1].end_us - traced.spans[1].begin_us, 3.0, 0.1);
-  EXPECT_STREQ(traced.spans[kMarks - 4].name, "output");
+  EXPECT_NEAR(traced.spans[1].end_us - traced.spans[1].begin_us, 4.0, 0.1);
+  EXPECT_STREQ(traced.spans[kMarks - 5].name, "output");
 }
 
 TEST(KernelTrace, DevicesTimesGoOnFromTheFirstOrigin) {

@@ -67,12 +67,56 @@ TEST(KernelPlan, IterationsHaveExchangesOfTheirOwnWhereTheyFit) {
 
 TEST(KernelPlan, TheTriggerIsTheBatchsUnlessItIsAskedFor) {
   const auto device = device_shape("sm_90a");
-  EXPECT_TRUE(defines(make_plan(front(8, 8), device), "TRIGGER=4"));
-  EXPECT_TRUE(defines(make_plan(front(8, 16), device), "TRIGGER=1"));
+  EXPECT_TRUE(defines(make_plan(front(8, 8), device), "TRIGGER=3"));
+  EXPECT_TRUE(defines(make_plan(front(8, 16), device), "TRIGGER=4"));
+  EXPECT_TRUE(defines(make_plan(front(8, 32), device), "TRIGGER=1"));
+  auto wave = front(8, 8);
+  wave.kind = Kind::wave;
+  wave.mode = Mode::publish;
+  EXPECT_TRUE(defines(make_plan(wave, device), "TRIGGER=4")) << "it has no publication";
   auto asked = front(8, 16);
   asked.choice.trigger = 0;
   EXPECT_TRUE(defines(make_plan(asked, device), "TRIGGER=0"));
   EXPECT_TRUE(defines(make_plan(front(8, 16, 8), device), "TRIGGER=2")) << "loopback has no dependent launch";
+}
+
+// A front's clusters share sums where that was faster, and nowhere that it was not asked for otherwise.
+TEST(KernelPlan, AFrontOfManyTokensAndRanksSharesSums) {
+  const auto device = device_shape("sm_90a");
+  for (const int batch : {1, 16, 64}) EXPECT_TRUE(defines(make_plan(front(8, batch), device), "SHARES=0"));
+  for (const int batch : {32, 128}) EXPECT_TRUE(defines(make_plan(front(8, batch), device), "SHARES=1"));
+  EXPECT_TRUE(defines(make_plan(front(4, 32), device), "SHARES=0"));
+  EXPECT_TRUE(defines(make_plan(front(8, 32, 8), device), "SHARES=0")) << "loopback";
+  auto asked = front(8, 1);
+  asked.shares_reduced = true;
+  EXPECT_TRUE(defines(make_plan(asked, device), "SHARES=1"));
+}
+
+// Row blocks of which a second one comes behind the first one's product leave a successor room; more of them do not pay for it.
+TEST(KernelPlan, TwoRowBlocksOfAFewTokensAreARingOfOneStage) {
+  const auto device = device_shape("sm_90a");
+  for (const int batch : {1, 8}) {
+    const KernelPlan four = make_plan(front(4, batch), device);
+    EXPECT_EQ(four.geometry.stages, 1);
+    EXPECT_EQ(four.geometry.exchanges, 2);
+    EXPECT_EQ(four.blocks_per_sm, 2);
+  }
+  EXPECT_EQ(make_plan(front(4, 16), device).geometry.stages, 2);
+  EXPECT_EQ(make_plan(front(4, 16), device).blocks_per_sm, 1);
+  EXPECT_EQ(make_plan(front(2, 1), device).blocks_per_sm, 1);
+}
+
+// Shared memory is what the kernel's own layout takes, with the warps that it gets.
+TEST(KernelPlan, WarpsAreInTheLayout) {
+  const auto device = device_shape("sm_90a");
+  auto asked = front(8, 1);
+  asked.choice.warps = kernels::kManyWarps;
+  const KernelPlan plan = make_plan(asked, device);
+  EXPECT_EQ(plan.geometry.warps, kernels::kManyWarps);
+  EXPECT_EQ(plan.shared_bytes, kernels::make_shared_layout(
+                                   asked.shape, kernels::make_cut(asked.shape, plan.geometry), plan.geometry)
+                                   .bytes);
+  EXPECT_GT(plan.shared_bytes, make_plan(front(8, 1), device).shared_bytes);
 }
 
 // What tune measures and a policy file asks for, each by itself.

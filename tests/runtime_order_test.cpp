@@ -13,15 +13,29 @@ namespace {
 class RuntimeOrder : public OneCall {};
 
 TEST_F(RuntimeOrder, RunWithoutPush) {
-  for (Mode mode : {Mode::publish, Mode::twoshot}) {
-    begin(mode);
-    const std::string name = protocol::mode_name(mode);
-    expect_error(Code::call_order, {"run", "mode = " + name, "without a push", "push first"}, [&] { run(); });
-    push(0);
-    expect_error(Code::call_order, {"run", "without a push"}, [&] { run(); });  // rank 1 has not pushed
+  begin(Mode::publish);
+  expect_error(Code::call_order, {"run", "mode = publish", "without a push", "push first"}, [&] { run(); });
+  push(0);
+  expect_error(Code::call_order, {"run", "without a push"}, [&] { run(); });  // rank 1 has not pushed
+  push(1);
+  finish();
+  expect_error(Code::call_order, {"run", "without a push"}, [&] { run(); });  // a push serves one call
+  push(0);
+  push(1);
+  finish();
+  begin(Mode::twoshot, Form::published);
+  expect_error(Code::call_order, {"run", "mode = twoshot", "without a push", "push first"}, [&] { run(); });
+}
+
+// A two-shot tail that is given rows pushes and publishes where nobody has; what one rank leaves to its tail another may have pushed.
+TEST_F(RuntimeOrder, ATwoshotRunOfRowsNeedsNoPush) {
+  for (const Form form : {Form::expanded, Form::partial}) {
+    begin(Mode::twoshot, form);
+    expect_error(Code::invalid_argument, {"shared = empty", "in twoshot mode"}, [&] { run(); });
+    for (int rank = 0; rank < 2; ++rank) calls_[static_cast<std::size_t>(rank)].call.shared = shared(rank);
+    finish();
     push(1);
     finish();
-    expect_error(Code::call_order, {"run", "without a push"}, [&] { run(); });  // a push serves one call
     push(0);
     push(1);
     finish();

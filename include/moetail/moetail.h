@@ -142,7 +142,8 @@ MOETAIL_API moetail_status moetail_tail_create(moetail_box* box, const moetail_w
                                                int32_t layer, moetail_tail** tail) MOETAIL_NOEXCEPT;
 /// Not between a push, publish or poll_slots of a call and its run.
 MOETAIL_API moetail_status moetail_tail_destroy(moetail_tail* tail) MOETAIL_NOEXCEPT;
-/// Sends the shared experts' partial [B, H] on its way: required in publish and twoshot mode, harmless in the others.
+/// Sends the shared experts' partial [B, H] on its way: required in publish mode, and in twoshot mode where the caller publishes; harmless
+/// elsewhere. A twoshot run that is given rows does it itself where nobody has.
 /// `stream`: NULL, the rank's main stream, or its side stream, which is forked here and joined by the run.
 MOETAIL_API moetail_status moetail_tail_push(moetail_tail* tail, const moetail_bf16* shared,
                                              uint64_t shared_count, int32_t batch, int32_t mode,

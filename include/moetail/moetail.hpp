@@ -334,8 +334,10 @@ class PreparedTail {
   PreparedTail(const TailBox& box, const TailWeights& weights, int layer = 0);
 
   /// Sends the shared experts' partial [B, H] to the ranks that own its columns. May be called at every
-  /// batch; in the front modes it only remembers the buffer for `run`. `stream`: empty for the main stream,
-  /// or the rank's side stream, which is forked from the main stream here and joined to it by `run`.
+  /// batch; in the front modes it only remembers the buffer for `run`. Publish mode needs it, and so does twoshot
+  /// where the user publishes; a twoshot `run` that is given rows does it itself where nobody has, in one launch on a
+  /// GPU. `stream`: empty for the main stream, or the rank's side stream, which is forked from the main stream here and
+  /// joined to it by `run`.
   void push(std::span<const Bf16> shared, int batch, Mode mode = Mode::automatic,
             const Stream& stream = {}) const;
 

@@ -34,6 +34,8 @@ struct TailCall {
   bool polls_shared = false;  ///< front_poll: the shared partial comes through S
   bool early = false;         ///< publish, twoshot: the wave may start before its producer is complete
   KernelChoice kernel;        ///< GPU: what the policy asks of the tail's kernel
+  /// twoshot: nothing of this call was pushed, nor is published by the user. The tail does both.
+  bool in_one_launch = false;
   RoutedInput routed;
   const u16* shared = nullptr;    ///< [B, H]
   const u16* residual = nullptr;  ///< [B, H] or null

@@ -115,6 +115,8 @@ class Group {
   virtual std::vector<std::unique_ptr<Box>> make_boxes(const protocol::Shape& shape) = 0;
   /// Whatever could be refused of these tails, and of the publish and fill that go with them, is refused here; nothing is enqueued.
   virtual void prepare(std::span<const RankTail> tails) = 0;
+  /// Whether a tail of a call in one launch pushes and publishes by itself; else both are launched in front of it.
+  virtual bool has_one_launch() const { return false; }
   /// Enqueues front, front_poll or wave of all ranks: the one launch in which ranks wait for each other.
   virtual void tail(std::span<const RankTail> tails) = 0;
   /// Memory that the launches of `rank` can address, 256-byte aligned, not initialized. Throws Code::resource.

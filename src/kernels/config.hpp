@@ -60,8 +60,11 @@
 #ifndef MOETAIL_TRIGGER
 #define MOETAIL_TRIGGER 1
 #endif
+#ifndef MOETAIL_PUBLISHES
+#define MOETAIL_PUBLISHES 1
+#endif
 #ifndef MOETAIL_PUSHES
-#define MOETAIL_PUSHES 0
+#define MOETAIL_PUSHES 1
 #endif
 #ifndef MOETAIL_EARLY
 #define MOETAIL_EARLY 0
@@ -96,7 +99,7 @@ inline constexpr i32 kRanks = kShape.ranks;
 inline constexpr Geometry kGeometry{MOETAIL_SLICES, MOETAIL_CLUSTERS, MOETAIL_ROW_BLOCK, MOETAIL_TILE,
                                     MOETAIL_STAGES, MOETAIL_WARPS,    MOETAIL_EXCHANGES};
 inline constexpr Cut kCut = make_cut(kShape, kGeometry);
-inline constexpr SharedLayout kShared = make_shared_layout(kCut, kGeometry);
+inline constexpr SharedLayout kShared = make_shared_layout(kShape, kCut, kGeometry);
 
 inline constexpr i32 kRowGroups = kGeometry.row_block / 16;  ///< m16 tiles of a row block
 inline constexpr i32 kComputeWarps = kGeometry.warps;
@@ -116,11 +119,14 @@ inline constexpr bool kWeightsAreFp32 = MOETAIL_WEIGHTS_FP32 != 0;
 inline constexpr bool kHasResidual = MOETAIL_RESIDUAL != 0;
 inline constexpr bool kShares =
     MOETAIL_SHARES != 0;  ///< clusters hand each other summed rows through `reduced`
+/// Each summed row is one block's work, which hands it to the others through `reduced` or `gather`.
+inline constexpr bool kSumsOnce = kShares || kMode == Mode::twoshot;
 inline constexpr bool kPollsSlots = kMode == Mode::front_poll && kForm == Form::published;
 inline constexpr bool kPollsShared = MOETAIL_POLLS_SHARED != 0;
-inline constexpr bool kIsFront = kMode == Mode::front || kMode == Mode::front_poll;
-inline constexpr bool kPushes =
-    MOETAIL_PUSHES != 0;  ///< publish: it sends the shared shards and the header too
+inline constexpr bool kPublishes =
+    MOETAIL_PUBLISHES != 0;  ///< tails: it makes and publishes the rank's partial itself
+/// It sends the shared shards and the header too.
+inline constexpr bool kPushes = MOETAIL_PUSHES != 0;
 inline constexpr bool kStartsEarly =
     MOETAIL_EARLY != 0;  ///< wave: it polls before its predecessor is complete
 inline constexpr i32 kPlainBlocks = MOETAIL_PLAIN_BLOCKS;  ///< of one rank, in kernels without clusters

@@ -7,17 +7,20 @@
 
 namespace moetail::kernels {
 
-// Warps that take such work. Where one warp holds all latents that a block polls, it goes from its publication to its polls.
-inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps : kComputeWarps + 1;
+// Warps that take such work. Where one warp holds all latents that a block polls, it goes from its publication to its polls, and the side warp to
+// the shared partials: these two are whom the product waits for.
+inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps - 1 : kComputeWarps + 1;
 inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
 
-/// Where a front's re-arm holds up least: at 16 tokens while the exchange is under way, 5.06 us a layer instead of 5.25; else between
-/// publication and polls, where 8 and 32 tokens lose less (H200, 2026-11-30).
-inline constexpr bool kRearmsInExchange = kIsFront && kMaxBatch == 16 && !kRearmsLate;
+/// Where a front's re-arm holds up least: up to 4 tokens and at 16 while the exchange is under way, 3.36 us a layer instead of 3.46 at B = 1; else
+/// between publication and polls, where 8 and 32 tokens lose less (H200, 2026-11-30).
+inline constexpr bool kRearmsInExchange =
+    kPublishes && !kSumsOnce && (kMaxBatch <= 4 || kMaxBatch == 16) && !kRearmsLate;
+// There the side warp has time for it, too.
+inline constexpr i32 kRearmWarps = kRearmsInExchange && kMaxBatch <= 8 ? kErrandWarps + 1 : kErrandWarps;
 
 /// The order in which a block's threads take it: the highest warp below the side warp first, since small batches are polled by the
-/// lowest, then the side warp, and the first last, or not at all. At B = 8 the spread took 3 us off against one warp a block (H200
-/// probe).
+/// lowest, then the side warp and the first, or neither. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
 MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
   const i32 warp = tail.warp == 0           ? kSideWarp
                    : tail.warp == kSideWarp ? kSideWarp - 1
@@ -25,8 +28,9 @@ MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
   return warp * 32 + tail.lane;
 }
 
-/// The warp of block 0 that waits for the peers' headers.
-inline constexpr i32 kHeaderWarp = kSideWarp - 1;
+/// The warps of block 0 that wait for the peers' headers and send this rank's.
+inline constexpr i32 kHeaderWarp = kMaxBatch <= 8 ? 2 : kSideWarp - 1,
+                     kSendsHeaderWarp = kMaxBatch <= 8 ? 3 : kSideWarp;
 
 MOETAIL_DEVICE protocol::Header header_of(const Tail& tail) {
   return {static_cast<u32>(tail.batch), static_cast<u32>(kMode), static_cast<u32>(tail.args.call.layer),
@@ -66,7 +70,7 @@ MOETAIL_DEVICE bool check_header(const Tail& tail) {
   return false;
 }
 
-/// A line of this rank's shared partial, given or, in front_poll, polled. False after a fault.
+/// A line of this rank's shared partial, as given or, in front_poll, polled. False after a fault.
 MOETAIL_DEVICE bool load_shared(const Tail& tail, u32 index, Line& line) {
   if constexpr (kPollsShared) {
     const i32 token = static_cast<i32>(index / kHiddenLines);
@@ -79,7 +83,7 @@ MOETAIL_DEVICE bool load_shared(const Tail& tail, u32 index, Line& line) {
       return protocol::has_empty(line) ? 1 : 0;
     });
   } else {
-    line = protocol::cleaned(device::load_weak(reinterpret_cast<const Line*>(tail.args.call.shared) + index));
+    line = device::load_weak(reinterpret_cast<const Line*>(tail.args.call.shared) + index);
     return true;
   }
 }
@@ -96,6 +100,7 @@ MOETAIL_DEVICE bool push_shards(const Tail& tail, i32 errand, i32 part, i32 part
   stall<Site::shared_push>(tail.args, tail.block());
   const Part lines = shard_part(tail, part, parts);
   const u32 count = lines.end - lines.begin;
+  if (static_cast<u32>(errand) >= count * kRanks) return true;
   bool fine = true;
 #pragma unroll 1
   for (u32 i = static_cast<u32>(errand); i < count * kRanks; i += kErrandThreads) {
@@ -108,7 +113,7 @@ MOETAIL_DEVICE bool push_shards(const Tail& tail, i32 errand, i32 part, i32 part
     }
     const u64 where = place<Region::shared>(tail.slot, tail.args.rank, static_cast<i32>(token)) +
                       static_cast<u64>(column) * protocol::kLineBytes;
-    device::store_relaxed_sys(tail.view.at<Line>(static_cast<i32>(owner), where), line);
+    device::store_relaxed_sys(tail.view.at<Line>(static_cast<i32>(owner), where), protocol::cleaned(line));
   }
   return fine;
 }
@@ -125,7 +130,7 @@ MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 par
   constexpr bool kPerSource = protocol::spec_of(kRegion).per_source;
   constexpr i32 kSources = kPerSource ? kRanks : 1;
   // Warps that share a source's lines, the first of them one source and the next the next one.
-  constexpr i32 kWarpsEach = kErrandWarps / kSources > 0 ? kErrandWarps / kSources : 1;
+  constexpr i32 kWarpsEach = kRearmWarps / kSources > 0 ? kRearmWarps / kSources : 1;
   constexpr u32 kStep = 32 * kWarpsEach;
   const u32 warp = static_cast<u32>(errand) / 32;
   const u32 first = warp / kSources * 32 + static_cast<u32>(tail.lane);
@@ -134,15 +139,17 @@ MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 par
   const Part mine = part_of(tail.previous.batch * kRowLines, part, parts);
   const Line empty = protocol::line_of(protocol::kEmptyWord);
 #pragma unroll 1
-  for (i32 source = static_cast<i32>(warp % kSources); source < kSources; source += kErrandWarps) {
+  for (i32 source = kRearmWarps < kSources ? kRearmWarps - 1 - static_cast<i32>(warp)
+                                           : static_cast<i32>(warp % kSources);
+       source < kSources; source += kRearmWarps) {
     u8* box =
-        kPerSource && source != tail.args.rank ? tail.args.rearm_others : tail.args.peer[tail.args.rank];
+        kKeepsMailboxes || (kPerSource && source != tail.args.rank) ? tail.args.rearm_others : tail.view.own;
 #pragma unroll 1
     for (u32 i = mine.begin + first; i < mine.end; i += kStep) {
       // A gathered row has one owner a chunk of its columns.
       if constexpr (kRegion == Region::gather)
-        box = i % kRowLines / (kLatentLines / kRanks) == static_cast<u32>(tail.args.rank)
-                  ? tail.args.peer[tail.args.rank]
+        box = !kKeepsMailboxes && i % kRowLines / (kLatentLines / kRanks) == static_cast<u32>(tail.args.rank)
+                  ? tail.view.own
                   : tail.args.rearm_others;
       device::store_weak(reinterpret_cast<Line*>(box + place<kRegion>(slot, source, 0)) + i, empty);
     }
@@ -157,45 +164,58 @@ MOETAIL_DEVICE void rearm_words(const Tail& tail, i32 slot, i32 errand, i32 part
   const u32 words = kIsHeader ? 2 * kRanks : static_cast<u32>(tail.previous.batch * kShape.top_k);
   const Part mine = part_of(words, part, parts);
 #pragma unroll 1
-  for (u32 i = mine.begin + static_cast<u32>(errand); i < mine.end; i += kErrandThreads) {
-    u8* box = kIsHeader && i / 2 != static_cast<u32>(tail.args.rank) ? tail.args.rearm_others
-                                                                     : tail.args.peer[tail.args.rank];
+  for (u32 i = mine.begin + static_cast<u32>(errand); i < mine.end; i += 32 * kRearmWarps) {
+    u8* box = kKeepsMailboxes || (kIsHeader && i / 2 != static_cast<u32>(tail.args.rank))
+                  ? tail.args.rearm_others
+                  : tail.view.own;
     device::store_weak(reinterpret_cast<u32*>(box + place<kRegion>(slot, 0, 0)) + i, protocol::kEmptyWord);
   }
 }
 
-/// What calls of other modes than front dirtied: out of line, since most calls follow one of their own kind.
-MOETAIL_COLD void rearm_others(const Tail tail, i32 slot, i32 errand, i32 part, i32 parts) {
-  rearm_region<Region::reduced>(tail, slot, errand, part, parts);
-  if constexpr (protocol::allows_twoshot(kShape)) {
+// What calls of this kernel's kind dirty. A user who was given the polled slots may have filled any of them, whether the call then polled them
+// or not.
+inline constexpr u32 kOwnRegions =
+    protocol::dirtied_regions(kMode, kShares, kMode == Mode::front_poll, kMode == Mode::front_poll);
+template <Region kRegion>
+inline constexpr bool kIsOwn = (kOwnRegions & protocol::region_bit(kRegion)) != 0;
+
+/// The regions that calls of this kernel's kind dirty, or the others.
+template <bool kOwn>
+MOETAIL_DEVICE void rearm_regions(const Tail& tail, i32 slot, i32 errand, i32 part, i32 parts) {
+  if constexpr (kIsOwn<Region::latent> == kOwn) rearm_region<Region::latent>(tail, slot, errand, part, parts);
+  if constexpr (kIsOwn<Region::shared> == kOwn) rearm_region<Region::shared>(tail, slot, errand, part, parts);
+  if constexpr (kIsOwn<Region::header> == kOwn) rearm_words<Region::header>(tail, slot, errand, part, parts);
+  if constexpr (kIsOwn<Region::reduced> == kOwn)
+    rearm_region<Region::reduced>(tail, slot, errand, part, parts);
+  if constexpr (protocol::allows_twoshot(kShape) && kIsOwn<Region::recv> == kOwn) {
     rearm_region<Region::recv>(tail, slot, errand, part, parts);
     rearm_region<Region::gather>(tail, slot, errand, part, parts);
   }
-  if constexpr (kShape.poll_capacity > 0) {
+  if constexpr (kShape.poll_capacity > 0 && kIsOwn<Region::rows> == kOwn) {
     rearm_region<Region::rows>(tail, slot, errand, part, parts);
     rearm_region<Region::polled_shared>(tail, slot, errand, part, parts);
     rearm_words<Region::weights>(tail, slot, errand, part, parts);
   }
 }
 
+/// Out of line, since most calls follow one of their own kind.
+MOETAIL_COLD void rearm_others(const Tail tail, i32 slot, i32 errand, i32 part, i32 parts) {
+  rearm_regions<false>(tail, slot, errand, part, parts);
+}
+
 /// Part `part` of `parts` of the re-arm, by the previous call's record. Its stores need no order inside the launch: the next
 /// publication into this slot comes two calls later (docs/protocol.md, "Why the re-arm needs no order").
 MOETAIL_DEVICE void rearm_previous(const Tail& tail, i32 errand, i32 part, i32 parts) {
-  if (errand >= kErrandThreads) return;
+  if (errand >= 32 * kRearmWarps) return;
   stall<Site::rearm>(tail.args, tail.block());
-  constexpr u32 kFront = protocol::dirtied_regions(Mode::front, false, false, false);
   const i32 slot = tail.slot == 0 ? protocol::kRingSlots - 1 : tail.slot - 1;  // protocol::rearm_slot_of
-  rearm_region<Region::latent>(tail, slot, errand, part, parts);
-  rearm_region<Region::shared>(tail, slot, errand, part, parts);
-  rearm_words<Region::header>(tail, slot, errand, part, parts);
-  if ((tail.previous.regions & ~kFront) != 0) rearm_others(tail, slot, errand, part, parts);
+  each_time<Stage::rearm>([&] { rearm_regions<true>(tail, slot, errand, part, parts); });
+  if ((tail.previous.regions & ~kOwnRegions) != 0) rearm_others(tail, slot, errand, part, parts);
 }
 
 /// What this call leaves for the next one's re-arm.
 MOETAIL_DEVICE protocol::Record record_of(const Tail& tail) {
-  // A user who was given the slots may have filled any of them, whether this call then polled them or not.
-  constexpr bool kGaveSlots = kMode == Mode::front_poll;
-  return {tail.batch, protocol::dirtied_regions(kMode, kShares, kGaveSlots, kGaveSlots)};
+  return {tail.batch, kOwnRegions};
 }
 
 /// The record, then the epoch of the next call.
@@ -208,30 +228,23 @@ MOETAIL_DEVICE void advance_epoch(const Tail& tail) {
   device::store_relaxed_sys(tail.view.control<Control::epoch>(), tail.epoch() + 1);
 }
 
-/// Everything of this file that a front tail does between its own publication and its polls. False after a fault.
-MOETAIL_DEVICE bool run_errands(const Tail& tail) {
-  const i32 errand = errand_thread(tail);
-  if (errand >= kErrandThreads) return true;
-  if constexpr (!protocol::kLastBlockAdvances)
-    if (errand == 0 && tail.block() == 0) advance_epoch(tail);
-  if (tail.block() == 0 && tail.warp == kSideWarp) publish_header(tail);
-  bool alive = push_shards(tail, errand, tail.block(), kBlocks);
-  mark<Mark::pushed>(tail);
-  if constexpr (!kRearmsLate && !kRearmsInExchange) rearm_previous(tail, errand, tail.block(), kBlocks);
-  // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
-  if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);
-  return alive;
-}
+/// A tail whose call has no other launch that reads the epoch: its blocks may arrive as soon as each has its control words. Else a block arrives
+/// behind its polls, which push, publish and producers have stored to after they had read it.
+inline constexpr bool kArrivesEarly = kPublishes && kPushes && kMode != Mode::front_poll;
 
-/// One thread of each block of the rank, once all threads of its block have used the epoch and ended their polls, and when what others
-/// wait for has left. The last block leaves the record and advances the epoch: every reader of it has read it then, those of push
-/// and publish too, because they stored what was polled after they had read it.
+/// One thread of each block of the rank, once its block has the control words and, unless kArrivesEarly, has ended its polls. Returns how many
+/// were there before.
 ///
 /// Relaxed, because it passes on no data: what must come before the new epoch is loads of the old one whose values were used before
-/// the block's barrier, and those cannot change any more. An acquire-release counter fences behind the output's stores instead.
-MOETAIL_DEVICE void end_call(const Tail& tail) {
-  const u64 arrived = device::add_relaxed_gpu(tail.view.control<Control::arrivals>(), 1);
-  if (arrived + 1 != static_cast<u64>(kBlocks)) return;
+/// it, and those cannot change any more. An acquire-release counter fences behind the output's stores instead.
+MOETAIL_DEVICE u32 arrive(const Tail& tail) {
+  if constexpr (kTimes<Stage::epoch> == 0) return 0;
+  return static_cast<u32>(device::add_relaxed_gpu(tail.view.control<Control::arrivals>(), 1));
+}
+
+/// The same thread: the last block leaves the record and advances the epoch, since every reader of it has read it.
+MOETAIL_DEVICE void end_call(const Tail& tail, u32 arrived) {
+  if (kTimes<Stage::epoch> == 0 || arrived + 1 != static_cast<u32>(kBlocks)) return;
   device::store_relaxed_sys(tail.view.control<Control::arrivals>(), u64{0});
   if constexpr (protocol::kLastBlockAdvances) advance_epoch(tail);
 }

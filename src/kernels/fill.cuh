@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_fill(const __grid
     if (call.map != nullptr && kForm == moetail::Form::permuted)
       row = static_cast<int>(device::load_weak(reinterpret_cast<const u32*>(call.map) + route));
     if (row >= call.num_rows) {
-      raise_map_fault(tail.args, token, k, row);
+      raise_map_fault(tail, token, k, row);
       continue;
     }
     // Who copies a row's first line says that the row is coming, and with what weight, or that it is not.

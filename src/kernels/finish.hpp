@@ -56,7 +56,7 @@ MOETAIL_DEVICE void finish_some(const Tail& tail, const Iteration& it, i32 first
   if constexpr (kHasResidual) value = __fadd_rn(value, residual);
   const float next = __shfl_down_sync(~0u, value, 1);
   if (is_row && owned % 2 == 0)
-    put(tail.args, place<Region::out>(0, 0, 0) + at * 2, device::pack_bf16(value, next));
+    put(tail.view, place<Region::out>(0, 0, 0) + at * 2, device::pack_bf16(value, next));
 }
 
 /// An iteration's output rows of this block. `is_last`: of the call.
@@ -68,46 +68,80 @@ MOETAIL_DEVICE void finish_rows(const Tail& tail, const Iteration& it, bool is_l
   mark<Mark::exchanged>(tail);
   stall<Site::out_publish>(tail.args, tail.block());
 #pragma unroll 1
-  for (i32 first = tail.warp * 32; first < count; first += kThreads) finish_some(tail, it, first);
+  for (i32 first = tail.warp * 32; first < count; first += kThreads)
+    each_time<Stage::output>([&] { finish_some(tail, it, first); });
+}
+
+/// An iteration's products and squares on their way to their owners. `is_last`: of the call.
+MOETAIL_DEVICE void send_products(const Tail& tail, const Iteration& it, bool failed, bool is_last) {
+  if (tail.warp < kComputeWarps) {
+    if constexpr (kSquareWarps > 1) send_squares(tail, it, failed);
+    multiply_and_send(tail, it, failed);
+  } else {
+    send_squares(tail, it, failed);
+    if (is_last && tail.lane == 0) end_call(tail, kArrivesEarly ? tail.arrived : arrive(tail));
+  }
+  mark<Mark::sent>(tail);
+  if (is_last) trigger_at(Trigger::after_product);
 }
 
 /// Between two iterations that share an exchange: the stage is free, the exchange's phase is open again, and the cluster may send anew.
 MOETAIL_DEVICE void reopen_exchange(const Tail& tail, i32 index, i32 num_iterations) {
   __syncthreads();
   refill_stage(tail, index, num_iterations);
-  if (tail.thread == 0) device::expect_bytes(tail.exchange_barrier(0), exchange_bytes(kCut, kGeometry));
+  if (tail.thread == 0) device::expect_bytes(tail.exchange_barrier(0), kExchangeBytes);
   device::arrive_cluster_release();
 }
 
-/// Everything after the polls of an iteration. Where exchanges are the iterations' own, each finishes the one before it, whose slices have met
-/// meanwhile, and only the last waits for its own.
-MOETAIL_DEVICE void project_and_publish(const Tail& tail, i32 index, i32 num_iterations) {
+/// Everything after the polls of an iteration, where iterations share an exchange.
+MOETAIL_DEVICE void project_one(const Tail& tail, i32 index, i32 num_iterations) {
   const Iteration it = iteration_of(tail, index);
   const bool is_last = index + 1 == num_iterations;
   __syncthreads();
-  if (index > 0) {
-    if constexpr (kExchangesAreOwn)
-      refill_stage(tail, index - 1, num_iterations);
-    else
-      device::wait_cluster_acquire();
-  }
+  if (index > 0) device::wait_cluster_acquire();
   const bool failed = tail.has_failed();
   mark<Mark::met>(tail);
-  if (tail.warp < kComputeWarps) {
-    if constexpr (kSquareWarps > 1) send_squares(tail, it, failed);
-    multiply_and_send(tail, it, failed);
-  } else {
-    send_squares(tail, it, failed);
-    if (is_last && tail.lane == 0) end_call(tail);
-  }
-  mark<Mark::sent>(tail);
-  if (is_last) trigger_at(Trigger::after_product);
-  if constexpr (kExchangesAreOwn) {
+  send_products(tail, it, failed, is_last);
+  finish_rows(tail, it, is_last);
+  if (!is_last) reopen_exchange(tail, index, num_iterations);
+}
+
+/// Everything after the polls, where each iteration has an exchange of its own: none waits for another but for the weights' stages, and each
+/// finishes the one before it, whose slices have met meanwhile.
+MOETAIL_DEVICE void project_all(const Tail& tail, i32 num_iterations) {
+  __syncthreads();
+  const bool failed = tail.has_failed();
+  mark<Mark::met>(tail);
+  for (i32 index = 0; index < num_iterations; ++index) {
+    const bool is_last = index + 1 == num_iterations;
+    send_products(tail, iteration_of(tail, index), failed, is_last);
+    if constexpr (kReadersAreAlone) {
+      if (tail.warp < kRowGroups) refill_rows(tail, index, num_iterations, tail.warp);
+    } else if (!is_last) {
+      __syncthreads();
+      refill_stage(tail, index, num_iterations);
+    }
     if (index > 0) finish_rows(tail, iteration_of(tail, index - 1), false);
-    if (is_last) finish_rows(tail, it, true);
-  } else {
-    finish_rows(tail, it, is_last);
-    if (!is_last) reopen_exchange(tail, index, num_iterations);
+  }
+  finish_rows(tail, iteration_of(tail, num_iterations - 1), true);
+}
+
+/// From the polls to the output rows. `alive`: no wait of this thread has ended badly so far.
+MOETAIL_DEVICE void reduce_and_project(const Tail& tail, bool alive, i32 num_iterations) {
+  // Residual, and a given shared partial behind polled rows, are ordinary inputs.
+  constexpr bool kWaitsLate = kStartsEarly || (kPollsSlots && kPollsShared);
+  constexpr i32 kTogether = kExchangesAreOwn ? kMaxRowBlocks : 1;
+  device::wait_barrier(tail.gamma_barrier(), 0);
+  for (i32 index = 0; index < num_iterations; index += kTogether) {
+    alive = alive && reduce_iterations(tail, index, kExchangesAreOwn ? num_iterations : 1);
+    if (!alive) tail.set_failed();
+    mark<Mark::polled>(tail);
+    if (index + kTogether >= num_iterations) trigger_at(Trigger::after_poll);
+    if constexpr (kWaitsLate) device::wait_for_predecessor();
+    if constexpr (kExchangesAreOwn)
+      project_all(tail, num_iterations);
+    else
+      project_one(tail, index, num_iterations);
   }
 }
 

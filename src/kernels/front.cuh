@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // front and front_poll: one launch from expert rows to the output row in every rank's box.
+#include "kernels/errands.hpp"
 #include "kernels/finish.hpp"
 
 using namespace moetail::kernels;
@@ -23,18 +24,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   trigger_at(Trigger::after_publish);
   if (alive) alive = run_errands(tail);
   trigger_at(Trigger::after_errands);
+  // Here already: at the end the launch would wait for the counter's answer.
+  if (kArrivesEarly && tail.thread == kControlThread) tail.arrived = arrive(tail);
   mark<Mark::rearmed>(tail);
-  alive = alive && prepare_rows(tail);
-  device::wait_barrier(tail.gamma_barrier(), 0);
-  for (int index = 0; index < num_iterations; ++index) {
-    const Iteration it = iteration_of(tail, index);
-    alive = alive && reduce_iteration(tail, it);
-    if (!alive) tail.set_failed();
-    mark<Mark::polled>(tail);
-    if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);
-    if constexpr (kPollsSlots && kPollsShared) device::wait_for_predecessor();
-    project_and_publish(tail, index, num_iterations);
-  }
+  reduce_and_project(tail, alive, num_iterations);
   if constexpr (kRearmsLate)
     if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   close_trace(tail);

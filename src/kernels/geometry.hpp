@@ -19,6 +19,9 @@ constexpr i32 threads_of(i32 compute_warps) {
   return 32 * (compute_warps + 1);
 }
 
+/// Tokens of a kernel that polls with eight lanes a line (kernels/spread.hpp).
+inline constexpr i32 kSpreadTokens = 1;
+
 /// Words that the threads of a block share besides data: the control words as use_control hands them on, the control barrier, the
 /// failed flag, and a word a warp that nobody reads (touch_arguments).
 namespace block_words {
@@ -79,8 +82,9 @@ struct SharedLayout {
   u32 squares;       ///< [exchanges][slices][tile] fp32, likewise
   u32 item_squares;  ///< [tile][item_pitch] fp32: of each line of x
   u32 shared_sums;   ///< [exchanges][tile][owner_rows] fp32: sums over ranks of the shared partials
-  u32 barriers;      ///< one an m16 group of rows of each stage, then the exchanges' and gamma's
-  u32 words;         ///< block_words
+  u32 handed;  ///< [warps, the side warp's too][ranks][4] lines, up to kSpreadTokens: what lanes hand each other
+  u32 barriers;  ///< one an m16 group of rows of each stage, then the exchanges' and gamma's
+  u32 words;     ///< block_words
   u32 bytes;
   i32 item_pitch;  ///< odd: one lane a token meets no bank twice
 };
@@ -96,7 +100,7 @@ constexpr i32 sums_bytes(const Cut& cut, const Geometry& g) {
   return g.tile * cut.owner_rows * 4;
 }
 
-constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
+constexpr SharedLayout make_shared_layout(const Shape& shape, const Cut& cut, const Geometry& g) {
   SharedLayout s{};
   u32 end = 0;
   const auto take = [&end](i32 bytes) {
@@ -112,6 +116,7 @@ constexpr SharedLayout make_shared_layout(const Cut& cut, const Geometry& g) {
   s.squares = take(g.exchanges * squares_bytes(g));
   s.item_squares = take(g.tile * s.item_pitch * 4);
   s.shared_sums = take(g.exchanges * sums_bytes(cut, g));
+  s.handed = take(g.tile <= kSpreadTokens ? (g.warps + 1) * shape.ranks * 4 * 16 : 0);
   s.barriers = take((g.stages * (g.row_block / 16) + g.exchanges + 1) * 8);
   s.words = take(block_words::kBytes);
   s.bytes = end;

@@ -36,12 +36,15 @@ MOETAIL_DEVICE Part part_of(u32 n, u32 part, u32 parts) {
   return {begin, begin + each + (part < more ? 1 : 0)};
 }
 
-MOETAIL_COLD void raise_map_fault(const RankArgs& args, i32 token, i32 k, i32 index) {
+MOETAIL_COLD void raise_map_fault(const Tail tail, i32 token, i32 k, i32 index) {
+  const RankArgs& args = tail.args;
   Spot spot{Site::latent_publish, args.rank, token, k};
   spot.expected = static_cast<u64>(args.call.num_rows);
   spot.seen = static_cast<u64>(index);
-  raise_fault(args, device::load_relaxed_sys(View{args}.control<Control::epoch>()), FaultKind::map_index,
-              spot, 0);
+  // A tail's side warp loads the control words, and finalizes nothing. Other launches end before the epoch does.
+  if constexpr (kPublishes) device::wait_barrier(tail.control_barrier(), 0);
+  const u64 epoch = kPublishes ? tail.epoch() : device::load_relaxed_sys(tail.view.control<Control::epoch>());
+  raise_fault(args, epoch, FaultKind::map_index, spot, 0);
 }
 
 /// Four weights of one aligned vector, or one of its own in word `j`, as loaded.
@@ -100,7 +103,7 @@ MOETAIL_DEVICE bool load_routes(const Tail& tail, i32 token, i32 line, i32 first
         row = static_cast<i32>(device::load_weak(reinterpret_cast<const u32*>(call.map + base + k)));
       }
       if (routes.is_on[j] && row >= call.num_rows) {
-        raise_map_fault(tail.args, token, k, row);
+        raise_map_fault(tail, token, k, row);
         fine = false;
       }
       routes.is_on[j] = routes.is_on[j] && row >= 0 && row < call.num_rows;
@@ -184,7 +187,7 @@ MOETAIL_DEVICE void put_partial(const Tail& tail, i32 token, i32 line, i32 word,
                                        static_cast<u64>(line % kChunkLines) * protocol::kLineBytes + within),
         piece);
   } else {
-    put(tail.args,
+    put(tail.view,
         place<Region::latent>(tail.slot, tail.args.rank, token) +
             static_cast<u64>(line) * protocol::kLineBytes + within,
         piece);
@@ -230,7 +233,8 @@ MOETAIL_DEVICE void publish_item(const Tail& tail, Item& item, i32 group, bool a
   // A line with a bad route is not published at all. All lanes vote: this must stand behind no condition of single lanes.
   if constexpr (kForm == Form::permuted || kPollsSlots)
     item.fine = (__ballot_sync(~0u, !item.fine) >> (tail.lane & ~3) & 0xFu) == 0;
-  if (item.is_on && item.fine && alive) put_partial(tail, item.token, item.line, group, word);
+  if (item.is_on && item.fine && alive)
+    each_time<Stage::publication>([&] { put_partial(tail, item.token, item.line, group, word); });
 }
 
 /// One pass of finalize: eight items a warp from `base` on, and as often again `stride` further as a lane has in flight. With kReadsControl the
@@ -254,8 +258,10 @@ MOETAIL_DEVICE bool finalize_items(Tail& tail, const Share& share, u32 base, u32
 #pragma unroll
     for (int i = 0; i < kItemsInFlight; ++i)
       if (kRoutesAreDense || items[i].fine)
-        items[i].fine = fetch_routes(tail, items[i].token, items[i].line, run_begin + load * kRoutesInFlight,
-                                     run_end, routes[i]);
+        each_time<Stage::rows>([&] {
+          items[i].fine = fetch_routes(tail, items[i].token, items[i].line,
+                                       run_begin + load * kRoutesInFlight, run_end, routes[i]);
+        });
     if constexpr (kReadsControl && !kPollsSlots)
       if (load == 0) alive = use_control(tail, load_control(tail));
 #pragma unroll

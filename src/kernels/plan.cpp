@@ -28,7 +28,7 @@ std::size_t shared_budget(const DeviceShape& device, int blocks_per_sm) {
 /// Fills the shared memory that `blocks_per_sm` blocks leave each other with stages; false where not even one fits.
 bool fit_stages(const Shape& shape, Geometry& g, std::size_t budget, int wanted, int least) {
   for (g.stages = wanted; g.stages >= least; --g.stages)
-    if (make_shared_layout(make_cut(shape, g), g).bytes <= budget) return true;
+    if (make_shared_layout(shape, make_cut(shape, g), g).bytes <= budget) return true;
   return false;
 }
 
@@ -73,6 +73,10 @@ void fit_exchanges(const Shape& shape, Geometry& g, std::size_t budget, int buck
   if (!fit_stages(shape, g, budget, shared.stages, std::min(shared.stages, least_stages))) g = shared;
 }
 
+/// The largest bucket for which the second of two row blocks comes after the first one's product, so that a successor's block fits beside: T = 4
+/// at B = 1 and 8 7.1 and 7.2 us a layer, 7.7 and 7.9 with both resident (H200, 2026-11-30).
+constexpr int kMostBeside = 8;
+
 /// One rank with the device to itself: all weights resident beside a successor's block if that fits, else all resident, else a
 /// ring.
 Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket) {
@@ -82,6 +86,7 @@ Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket)
        max_tile /= 2) {
     fit.geometry = cut_rows(request.shape, device.max_cluster, device.resident_clusters, asked.row_block);
     fit.geometry.tile = std::min(bucket, max_tile);
+    fit.geometry.warps = asked.warps > 0 ? asked.warps : kFewWarps;
     const int rounds = rounds_of(request.shape, fit.geometry);
     const int least = std::min(rounds, 2);
     if (asked.stages > 0 && (asked.stages < least || asked.stages > rounds))
@@ -90,7 +95,10 @@ Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket)
     const int most = asked.stages > 0 ? asked.stages : rounds;
     // With that many warps no two blocks have registers enough.
     const bool is_beside = asked.warps < kManyWarps;
-    if (is_beside && fit_stages(request.shape, fit.geometry, shared_budget(device, 2), most, most))
+    const std::size_t beside = shared_budget(device, 2);
+    if (is_beside && (fit_stages(request.shape, fit.geometry, beside, most, most) ||
+                      (asked.stages == 0 && rounds == 2 && bucket <= kMostBeside &&
+                       fit_stages(request.shape, fit.geometry, beside, 1, 1))))
       fit.blocks_per_sm = 2;
     else if (fit_stages(request.shape, fit.geometry, shared_budget(device, 1), most,
                         asked.stages > 0 ? most : least))
@@ -99,7 +107,9 @@ Fit fit_alone(const PlanRequest& request, const DeviceShape& device, int bucket)
   if (fit.blocks_per_sm > 0)
     fit_exchanges(request.shape, fit.geometry, shared_budget(device, fit.blocks_per_sm), bucket,
                   asked.stages > 0 ? asked.stages : 2);
-  fit.shared = make_shared_layout(make_cut(request.shape, fit.geometry), fit.geometry);
+  // Alone on an SM a block is bound by how many loads its threads have in flight.
+  if (asked.warps == 0 && fit.blocks_per_sm == 1 && fit.geometry.tile >= 32) fit.geometry.warps = kManyWarps;
+  fit.shared = make_shared_layout(request.shape, make_cut(request.shape, fit.geometry), fit.geometry);
   return fit;
 }
 
@@ -123,7 +133,7 @@ Fit fit_loopback(const PlanRequest& request, const DeviceShape& device, int buck
                       std::min(rounds, 2)))
         continue;
       fit.blocks_per_sm = per_sm;
-      fit.shared = make_shared_layout(make_cut(request.shape, g), g);
+      fit.shared = make_shared_layout(request.shape, make_cut(request.shape, g), g);
       return fit;
     }
   }
@@ -150,12 +160,25 @@ void define(KernelPlan& plan, const char* name, long long value) {
   define(plan, name, std::to_string(value));
 }
 
-/// Where a launch lets its successor start. Small batches wait for the successor to get ready; from 16 tokens on its weights would take
-/// what the polls need: 5.5 us a layer instead of 6.3 at 16, 8.2 instead of 9.3 at 32 (H200, 2026-11-30).
+/// Whether a tail's clusters hand each other summed rows: where it was asked for, and in a front of many ranks and tokens, whose clusters would
+/// each poll all latents: 7.5 us a layer instead of 8.0 at B = 32, 15.9 instead of 15.7 at 64, 26.9 instead of 27.8 at 128 (H200, T = 8,
+/// 2026-11-30).
+bool shares(const PlanRequest& request, int bucket) {
+  const bool is_worth = request.kind == Kind::front && request.mode == Mode::front &&
+                        request.launch_ranks == 1 && request.shape.ranks >= 8 &&
+                        (bucket == 32 || bucket >= 128);
+  return request.shares_reduced || is_worth;
+}
+
+/// Where a launch lets its successor start: as soon as its weights take nothing that this launch's own loads need. At B = 1 3.29 us a layer
+/// after the publication, 3.38 after the errands; at 16 4.96 after the errands, 5.2 after the polls; at 32 8.0 after the polls, 8.4 before (H200,
+/// 2026-11-30).
 int trigger_of(const PlanRequest& request, int bucket) {
-  constexpr int kAfterPoll = 1, kNone = 2, kAfterErrands = 4;
+  constexpr int kAfterPoll = 1, kNone = 2, kAfterPublication = 3, kAfterErrands = 4;
   if (request.launch_ranks > 1) return kNone;
   if (request.choice.trigger >= 0) return request.choice.trigger;
+  if (request.kind == Kind::front && bucket <= 16)
+    return request.mode != Mode::twoshot && bucket <= 8 ? kAfterPublication : kAfterErrands;
   return bucket >= 16 ? kAfterPoll : kAfterErrands;
 }
 
@@ -184,9 +207,12 @@ void define_all(KernelPlan& plan, const PlanRequest& request, bool exact) {
   define(plan, "FORM", static_cast<int>(request.form));
   define(plan, "WEIGHTS_FP32", request.weights == WeightType::fp32 ? 1 : 0);
   define(plan, "RESIDUAL", request.residual ? 1 : 0);
-  define(plan, "SHARES", request.shares_reduced ? 1 : 0);
+  define(plan, "SHARES", shares(request, plan.max_batch) ? 1 : 0);
   define(plan, "POLLS_SHARED", request.polls_shared ? 1 : 0);
-  define(plan, "PUSHES", request.pushes ? 1 : 0);
+  // A front in two-shot mode may find its shards pushed by another launch.
+  const bool is_front = request.kind == Kind::front;
+  define(plan, "PUBLISHES", is_front ? 1 : 0);
+  define(plan, "PUSHES", request.pushes || (is_front && request.mode != Mode::twoshot) ? 1 : 0);
   define(plan, "EARLY", request.early ? 1 : 0);
   define(plan, "PUT", static_cast<int>(request.put));
   define(plan, "TRIGGER", trigger_of(request, plan.max_batch));
@@ -307,15 +333,13 @@ KernelPlan make_plan(const PlanRequest& request, const DeviceShape& device) {
                plan.entry, request.shape.latent, request.launch_ranks, device.shared_per_block, device.arch);
   plan.geometry = fit.geometry;
   if (is_tail(plan.kind)) {
-    // Alone on an SM a block is bound by how many loads its threads have in flight.
-    if (!is_loopback && fit.blocks_per_sm == 1 && plan.geometry.tile >= 32) plan.geometry.warps = kManyWarps;
-    if (request.choice.warps > 0) plan.geometry.warps = request.choice.warps;
     plan.cluster = plan.geometry.slices;
     plan.grid = plan.cluster * plan.geometry.clusters * request.launch_ranks;
     plan.threads = threads_of(plan.geometry.warps);
     plan.shared_bytes = fit.shared.bytes;
     plan.blocks_per_sm = fit.blocks_per_sm;
   } else {
+    plan.geometry.warps = kFewWarps;
     plan.blocks_per_sm = 2;
     plan.grid = plain_blocks(request, device, bucket);
     define(plan, "PLAIN_BLOCKS", plan.grid);

@@ -24,6 +24,9 @@ inline constexpr i32 kSteps = kCut.padded_columns / 32;  ///< pairs of k16 steps
 // batch alone: it is part of the order of the sum.
 inline constexpr i32 kChains = kMaxBatch <= 8 ? 4 : 2;
 
+/// One warp alone reads a row group's weights: it refills them by itself.
+inline constexpr bool kReadersAreAlone = kTokenTiles == 1 || kTokenGroups == 1;
+
 /// Where a token of a tile lies in a row of `partials`: pairs of n8 tiles are interleaved as lanes hold them.
 MOETAIL_DEVICE i32 sent_position(i32 token) {
   if constexpr (kTokenTiles < 2) return token;
@@ -71,6 +74,12 @@ MOETAIL_DEVICE void multiply(const Addresses& from, device::Tile (&out)[kTiles])
   }
 }
 
+/// One, two or four floats to a block of the cluster, counted on its barrier.
+template <class... Floats>
+MOETAIL_DEVICE void send(u32 to, u32 barrier, Floats... values) {
+  each_time<Stage::exchange>([&] { device::store_async(to, barrier, values...); });
+}
+
 /// A fault's bytes are delivered too, as NaN: nobody waits for them in vain, and nobody takes them for a result.
 template <int kTiles>
 MOETAIL_DEVICE void spoil(device::Tile (&tiles)[kTiles]) {
@@ -82,8 +91,10 @@ MOETAIL_DEVICE void spoil(device::Tile (&tiles)[kTiles]) {
 
 /// Compute warps: multiplies the tile by the iteration's row block and sends the products to their owners.
 MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, bool failed) {
-  device::wait_barrier(tail.weights_barrier(it.stage, tail.warp % kRowGroups), static_cast<u32>(it.parity));
   const i32 row_group = tail.warp % kRowGroups, token_group = tail.warp / kRowGroups;
+  if constexpr (kTokenTiles == 1 && kTokenGroups > 1)
+    if (token_group != 0) return;
+  device::wait_barrier(tail.weights_barrier(it.stage, row_group), static_cast<u32>(it.parity));
   const u32 lane = static_cast<u32>(tail.lane);
   const Addresses from = fragments_of(tail, it.stage);
   // This lane's two rows of the row block, and where they go.
@@ -98,35 +109,34 @@ MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, boo
     barrier[half] = device::address_in_block(tail.exchange_barrier(it.exchange), owner);
   }
   if constexpr (kTokenTiles == 1) {
-    if (token_group != 0) return;
     device::Tile tile[1];
-    multiply<1>(from, tile);
+    each_time<Stage::product>([&] { multiply<1>(from, tile); });
     if (failed) spoil(tile);
     const u32 token = lane % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float first = tile[0].value[2 * half], second = tile[0].value[2 * half + 1];
       if constexpr (kCut.sent_tokens == 1) {
-        if (token == 0) device::store_async(to[half], barrier[half], first);
+        if (token == 0) send(to[half], barrier[half], first);
       } else {
         if (token < static_cast<u32>(kCut.sent_tokens))
-          device::store_async(to[half] + token * 4, barrier[half], first, second);
+          send(to[half] + token * 4, barrier[half], first, second);
       }
     }
   } else {
 #pragma unroll 1
     for (i32 pair = token_group * kPairsAtOnce; pair < kTilePairs; pair += kTokenGroups * kPairsAtOnce) {
       device::Tile tile[2 * kPairsAtOnce];
-      multiply<2 * kPairsAtOnce>({from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)},
-                                 tile);
+      const Addresses at = {from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)};
+      each_time<Stage::product>([&] { multiply<2 * kPairsAtOnce>(at, tile); });
       if (failed) spoil(tile);
 #pragma unroll
       for (int i = 0; i < kPairsAtOnce; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          device::store_async(to[half] + static_cast<u32>(pair + i) * 64 + lane % 4 * 16, barrier[half],
-                              tile[2 * i].value[2 * half], tile[2 * i].value[2 * half + 1],
-                              tile[2 * i + 1].value[2 * half], tile[2 * i + 1].value[2 * half + 1]);
+          send(to[half] + static_cast<u32>(pair + i) * 64 + lane % 4 * 16, barrier[half],
+               tile[2 * i].value[2 * half], tile[2 * i].value[2 * half + 1], tile[2 * i + 1].value[2 * half],
+               tile[2 * i + 1].value[2 * half + 1]);
     }
   }
 }
@@ -159,15 +169,15 @@ MOETAIL_DEVICE void send_some_squares(const Tail& tail, const Iteration& it, i32
     if (tail.lane >= kGeometry.slices) return;
     const u32 block = static_cast<u32>(tail.lane);
     const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kGeometry.tile + base) * 4;
-    device::store_async(device::address_in_block(local, block), device::address_in_block(barrier, block),
-                        sums[0], sums[1], sums[2], sums[3]);
+    send(device::address_in_block(local, block), device::address_in_block(barrier, block), sums[0], sums[1],
+         sums[2], sums[3]);
   } else {
     if (token >= kGeometry.tile) return;
     const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
 #pragma unroll
     for (i32 block = part; block < kGeometry.slices; block += 8)
-      device::store_async(device::address_in_block(local, static_cast<u32>(block)),
-                          device::address_in_block(barrier, static_cast<u32>(block)), sum);
+      send(device::address_in_block(local, static_cast<u32>(block)),
+           device::address_in_block(barrier, static_cast<u32>(block)), sum);
   }
 }
 

@@ -3,17 +3,20 @@
 // shared partials of the rows that this block finishes.
 #pragma once
 
-#include "kernels/deliver.hpp"
+#include "kernels/spread.hpp"
 #include "kernels/weights.hpp"
 
 namespace moetail::kernels {
 
-// Mailboxes whose lines one thread has in flight; fewer where registers are short: three blocks an SM, or polled slots of many tokens.
-inline constexpr i32 kMaxRanksInFlight = kMinBlocks >= 3 || (kPollsSlots && kMaxBatch > 8) ? 4 : 8;
+// Mailboxes whose lines one thread has in flight: all of them where registers allow, since each further pass is a trip to memory. Fewer with
+// three blocks an SM, or polled slots of many tokens.
+inline constexpr i32 kMaxRanksInFlight = kMinBlocks >= 3 || (kPollsSlots && kMaxBatch > 8) ? 4
+                                         : kMaxBatch > 8 || kPollsSlots                    ? 8
+                                                                                           : 16;
 inline constexpr i32 kRanksInFlight = kRanks < kMaxRanksInFlight ? kRanks : kMaxRanksInFlight;
 
-/// The same line of every rank's mailbox, summed in rank order. `own`: this rank's line where the caller has it, or null. False after a
-/// fault.
+/// The same line of every rank's mailbox, summed in rank order. `own`: this rank's line as given, where the caller has it, or null. False
+/// after a fault.
 template <Region kRegion>
 MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, device::Columns& sum,
                               const Line* own = nullptr) {
@@ -25,12 +28,17 @@ MOETAIL_DEVICE bool sum_ranks(const Tail& tail, Site site, i32 token, i32 line, 
     Line lines[kRanksInFlight];
     const bool there = protocol::wait_until(waiter, spot, [&](Spot& where) {
 #pragma unroll
-      for (int r = 0; r < kRanksInFlight; ++r) {
-        if (own != nullptr && begin + r == tail.args.rank)
-          lines[r] = *own;
-        else
-          lines[r] = device::load_relaxed_sys(
-              reinterpret_cast<const Line*>(first + static_cast<u64>(begin + r) * kSourceBytes<kRegion>));
+      for (int r = 0; r < kRanksInFlight; ++r)
+        lines[r] = device::load_relaxed_sys(
+            reinterpret_cast<const Line*>(first + static_cast<u64>(begin + r) * kSourceBytes<kRegion>));
+      if (own != nullptr) {
+        // Behind the loads: what it is cleaned of is looked for when it has come.
+        const Line mine = protocol::cleaned(*own);
+#pragma unroll
+        for (int r = 0; r < kRanksInFlight; ++r)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            lines[r].word[i] = begin + r == tail.args.rank ? mine.word[i] : lines[r].word[i];
       }
       u32 missing = 0;
 #pragma unroll
@@ -73,8 +81,30 @@ MOETAIL_DEVICE i32 tokens_of(const Tail& tail, i32 tile) {
   return left < kGeometry.tile ? left : kGeometry.tile;
 }
 
+/// Compute warps: eight lanes a line. False after a fault.
+MOETAIL_DEVICE bool spread_latents(const Tail& tail, i32 tile) {
+  stall<Site::latent_poll>(tail.args, tail.block());
+  const i32 lines = tail.slice_lines(), count = tokens_of(tail, tile) * lines;
+#pragma unroll 1
+  for (i32 base = tail.warp * kWarpLines; base < count; base += kComputeWarps * kWarpLines) {
+    const bool on = base + tail.lane / kLineLanes < count;
+    const i32 item = on ? base + tail.lane / kLineLanes : base;
+    const i32 tile_token = item / lines, line = item % lines;
+    float x = 0.0f;
+    bool there = true;
+    each_time<Stage::polls>([&] {
+      there = sum_column<Region::latent>(tail, Site::latent_poll, on, tile * kGeometry.tile + tile_token,
+                                         tail.slice_begin() + line, x);
+    });
+    if (!there) return false;
+    set_operand_column(tail, on, tile_token, line, x);
+  }
+  return true;
+}
+
 /// Compute warps: a line a thread, every rank's latent of it. False after a fault.
 MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
+  if constexpr (kSpreads) return spread_latents(tail, tile);
   stall<Site::latent_poll>(tail.args, tail.block());
   const u32 lines = static_cast<u32>(tail.slice_lines()),
             count = static_cast<u32>(tokens_of(tail, tile)) * lines;
@@ -82,9 +112,13 @@ MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
   for (u32 i = static_cast<u32>(tail.thread); i < count; i += kComputeWarps * 32) {
     const i32 tile_token = static_cast<i32>(i / lines), line = static_cast<i32>(i % lines);
     device::Columns x;
-    if (!sum_ranks<Region::latent>(tail, Site::latent_poll, tile * kGeometry.tile + tile_token,
-                                   tail.slice_begin() + line, x))
-      return false;
+    if constexpr (kTimes<Stage::polls> == 0) x = {};
+    bool there = true;
+    each_time<Stage::polls>([&] {
+      there = sum_ranks<Region::latent>(tail, Site::latent_poll, tile * kGeometry.tile + tile_token,
+                                        tail.slice_begin() + line, x);
+    });
+    if (!there) return false;
     set_operand(tail, tile_token, line, x);
   }
   return true;
@@ -128,7 +162,7 @@ MOETAIL_DEVICE bool sum_own_chunk(const Tail& tail) {
     device::Columns x;
     if (!sum_ranks<Region::recv>(tail, Site::twoshot_sum, token, line, x)) return false;
     stall<Site::gather_publish>(tail.args, tail.block());
-    put(tail.args,
+    put(tail.view,
         place<Region::gather>(tail.slot, 0, token) +
             static_cast<u64>(tail.args.rank * static_cast<i32>(kChunkLines) + line) * protocol::kLineBytes,
         device::pack_line(x));
@@ -161,7 +195,7 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
           tail.view.mine<Line, kRegion>(tail.slot, 0, tile * kGeometry.tile + static_cast<i32>(i / lines)) +
           kEach * (tail.slice_begin() + static_cast<i32>(i % lines));
     }
-    const bool there = protocol::wait_until(waiter, spot, [&](Spot& where) {
+    const auto look = [&](Spot& where) {
 #pragma unroll
       for (int u = 0; u < kSummedInFlight; ++u)
 #pragma unroll
@@ -177,7 +211,9 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
         if constexpr (!kIsReduced) where.peer = line / (kLatentLines / kRanks);
       }
       return missing;
-    });
+    };
+    bool there = true;
+    each_time<Stage::polls>([&] { there = protocol::wait_until(waiter, spot, look); });
     if (!there) return false;
 #pragma unroll
     for (int u = 0; u < kSummedInFlight; ++u) {
@@ -198,9 +234,10 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
 
 /// What makes rows ready that reduce_tile takes, once a call.
 MOETAIL_DEVICE bool prepare_rows(const Tail& tail) {
-  if constexpr (kMode == Mode::twoshot) return sum_own_chunk(tail);
-  if constexpr (kShares) return share_latents(tail);
-  return true;
+  if constexpr (kMode == Mode::twoshot)
+    return sum_own_chunk(tail);
+  else
+    return share_latents(tail);
 }
 
 /// Compute warps: the operand of a token tile, by the way of this kernel's mode.
@@ -229,40 +266,91 @@ MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
   return row_block * kGeometry.row_block + tail.slice * kCut.owner_rows;
 }
 
-/// The side warp, a token a lane: the shared partials of this block's rows, summed in rank order. False after a fault.
-MOETAIL_DEVICE bool reduce_shared(const Tail& tail, const Iteration& it) {
+// Warps that poll shared partials, the side warp and those before it. Alone it is done before the others have polled latents, but not before they
+// have what was summed elsewhere.
+inline constexpr i32 kSharedWarps = kSumsOnce ? (kGeometry.tile + 31) / 32 : 1;
+
+/// Item `i` of the shared partials that a block polls in the iterations [first, first + count) of one tile: a token of an iteration.
+struct SharedItem {
+  Iteration it;
+  i32 tile_token, batch_token, row;
+};
+MOETAIL_DEVICE SharedItem shared_item(const Tail& tail, i32 first, i32 tokens, i32 i) {
+  const Iteration it = iteration_of(tail, kExchangesAreOwn ? first + i / tokens : first);
+  const i32 token = kExchangesAreOwn ? i % tokens : i;
+  return {it, token, it.tile * kGeometry.tile + token, owned_row(tail, it.row_block)};
+}
+
+/// This rank's own line of it, which a tail that pushes has at hand: it need not wait for the block that sends it. False after a fault.
+MOETAIL_DEVICE bool own_shared(const Tail& tail, const SharedItem& item, Line& own) {
+  return load_shared(tail,
+                     static_cast<u32>(item.batch_token * kHiddenLines + tail.args.rank * kShardLines +
+                                      item.row / protocol::kLineColumns),
+                     own);
+}
+
+MOETAIL_DEVICE void set_shared_sum(const Tail& tail, const SharedItem& item, i32 column, float sum) {
+  const i32 owned = column - item.row % protocol::kLineColumns;
+  if (kCut.owner_rows != 8 && (owned < 0 || owned >= kCut.owner_rows)) return;
+  device::store_shared(
+      shared_sums(tail, item.it) + static_cast<u32>(item.tile_token * kCut.owner_rows + owned) * 4, sum);
+}
+
+/// The side warp, eight lanes an item: the same of a few tokens. False after a fault.
+MOETAIL_DEVICE bool spread_shared(const Tail& tail, i32 first, i32 count) {
   stall<Site::shared_poll>(tail.args, tail.block());
-  const i32 row = owned_row(tail, it.row_block);
-  if (row >= kShape.shard()) return true;
+  const i32 tokens = tokens_of(tail, iteration_of(tail, first).tile), items = tokens * count;
 #pragma unroll 1
-  for (i32 token = tail.lane; token < tokens_of(tail, it.tile); token += 32) {
-    const i32 batch_token = it.tile * kGeometry.tile + token;
-    device::Columns sum;
-    // A front has its own shared partial at hand, and need not wait for the block that pushes it.
-    Line own;
-    if constexpr (kIsFront)
-      if (!load_shared(tail,
-                       static_cast<u32>(batch_token * kHiddenLines + tail.args.rank * kShardLines +
-                                        row / protocol::kLineColumns),
-                       own))
-        return false;
-    if (!sum_ranks<Region::shared>(tail, Site::shared_poll, batch_token, row / protocol::kLineColumns, sum,
-                                   kIsFront ? &own : nullptr))
+  for (i32 base = 0; base < items; base += kWarpLines) {
+    const i32 i = base + tail.lane / kLineLanes;
+    const SharedItem item = shared_item(tail, first, tokens, i < items ? i : base);
+    const bool on = i < items && item.row < kShape.shard();
+    Line own{};
+    if constexpr (kPushes) {
+      bool there = true;
+      if (on && tail.lane % kLineLanes == tail.args.rank % kLineLanes) there = own_shared(tail, item, own);
+      if constexpr (kPollsShared)
+        if (__ballot_sync(~0u, !there) != 0) return false;
+    }
+    float sum = 0.0f;
+    if (!sum_column<Region::shared>(tail, Site::shared_poll, on, item.batch_token,
+                                    item.row / protocol::kLineColumns, sum, kPushes ? &own : nullptr))
       return false;
-    const u32 to = shared_sums(tail, it) + static_cast<u32>(token * kCut.owner_rows) * 4;
-    const i32 first = row % protocol::kLineColumns;
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      if (kCut.owner_rows == 8 || (i >= first && i < first + kCut.owner_rows))
-        device::store_shared(to + static_cast<u32>(i - first) * 4, sum.value[i]);
+    if (on) set_shared_sum(tail, item, tail.lane % kLineLanes, sum);
   }
   return true;
 }
 
-/// The polls of an iteration. False after a fault.
-MOETAIL_DEVICE bool reduce_iteration(const Tail& tail, const Iteration& it) {
-  if (tail.warp < kComputeWarps) return !is_first_of_tile(tail, it) || reduce_tile(tail, it.tile);
-  return reduce_shared(tail, it);
+/// These warps, an item a lane: the shared partials of this block's rows in those iterations, summed in rank order. False after a fault.
+MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 first, i32 count) {
+  if constexpr (kSpreads) return spread_shared(tail, first, count);
+  stall<Site::shared_poll>(tail.args, tail.block());
+  const i32 tokens = tokens_of(tail, iteration_of(tail, first).tile);
+#pragma unroll 1
+  for (i32 i = (kSideWarp - tail.warp) * 32 + tail.lane; i < tokens * count; i += 32 * kSharedWarps) {
+    const SharedItem item = shared_item(tail, first, tokens, i);
+    if (item.row >= kShape.shard()) continue;
+    device::Columns sum;
+    Line own{};
+    if constexpr (kPushes)
+      if (!own_shared(tail, item, own)) return false;
+    if (!sum_ranks<Region::shared>(tail, Site::shared_poll, item.batch_token,
+                                   item.row / protocol::kLineColumns, sum, kPushes ? &own : nullptr))
+      return false;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) set_shared_sum(tail, item, j, sum.value[j]);
+  }
+  return true;
+}
+
+/// The polls of the iterations [first, first + count) of one tile. False after a fault.
+MOETAIL_DEVICE bool reduce_iterations(const Tail& tail, i32 first, i32 count) {
+  bool there = true;
+  if (tail.warp > kSideWarp - kSharedWarps)
+    each_time<Stage::shared_polls>([&] { there = reduce_shared(tail, first, count); });
+  const Iteration it = iteration_of(tail, first);
+  if (tail.warp == kSideWarp || !is_first_of_tile(tail, it)) return there;
+  return there && reduce_tile(tail, it.tile);
 }
 
 }  // namespace moetail::kernels

@@ -6,6 +6,7 @@
 #include "device/cluster.hpp"
 #include "device/pack.hpp"
 #include "device/shared.hpp"
+#include "kernels/ablation.hpp"
 #include "kernels/stall.hpp"
 #include "kernels/trace.hpp"
 #include "kernels/wait.hpp"
@@ -23,6 +24,7 @@ struct Tail {
   i32 thread, warp, lane;
   i32 slot = 0;                 ///< known after use_control
   protocol::Record previous{};  ///< what the previous call dirtied
+  u32 arrived = 0;              ///< the control thread's: blocks of the rank that had arrived before this one
   mutable Marks marks{};        ///< whoever passes a phase's end sets one
 
   MOETAIL_DEVICE i32 block() const { return cluster * kGeometry.slices + slice; }
@@ -140,7 +142,7 @@ struct ControlWords {
 
 MOETAIL_DEVICE ControlWords load_control(const Tail& tail) {
   stall<Site::epoch>(tail.args, tail.block());
-  if (tail.thread != kControlThread) return {};
+  if (kTimes<Stage::epoch> == 0 || tail.thread != kControlThread) return {};
   static_assert(kControlOffset<Control::poison> == kControlOffset<Control::epoch> + 8 &&
                 kControlOffset<Control::record_odd> == kControlOffset<Control::record_even> + 8);
   const device::Pair first = device::load_pair_relaxed_sys(tail.view.control<Control::epoch>());
@@ -179,6 +181,10 @@ MOETAIL_DEVICE void hand_on_control(const Tail& tail, const ControlWords& words)
 
 /// Makes the control words the tail's. On a poisoned box no phase waits for anything or publishes: the launch falls through.
 MOETAIL_DEVICE bool use_control(Tail& tail, const ControlWords& loaded) {
+  if constexpr (kTimes<Stage::epoch> == 0) {
+    tail.previous = {tail.batch, protocol::dirtied_regions(kMode, kShares, false, false)};
+    return true;
+  }
   if (tail.thread == kControlThread) hand_on_control(tail, loaded);
   device::wait_barrier(tail.control_barrier(), 0);
   const Line first = device::load_shared_line(tail.words() + block_words::kControl);

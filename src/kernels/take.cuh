@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) moetail_take(const __grid
     device::store_weak(reinterpret_cast<Line*>(tail.args.call.destination) + i, line);
     if (!alive) continue;
     stall<Site::consume_rearm>(tail.args, tail.block());
-    device::u8* box = owner == tail.args.rank ? tail.args.peer[tail.args.rank] : tail.args.rearm_others;
+    device::u8* box = owner == tail.args.rank ? tail.view.own : tail.args.rearm_others;
     device::store_weak(reinterpret_cast<Line*>(box + where), line_of(kEmptyWord));
   }
 }

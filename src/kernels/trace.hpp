@@ -35,7 +35,7 @@ struct MarksOf {
     device::store_weak(to + 1, {{low(now), high(now), device::sm_number(), static_cast<u32>(layer)}});
     device::store_weak(to + 2, {{clock[0], clock[1], clock[2], clock[3]}});
     device::store_weak(to + 3, {{clock[4], clock[5], clock[6], clock[7]}});
-    device::store_weak(to + 4, {{clock[8], clock[9], 0, 0}});
+    device::store_weak(to + 4, {{clock[8], clock[9], clock[10], 0}});
   }
 };
 template <>

@@ -18,6 +18,7 @@ enum class Mark : i32 {
   ready,      ///< its prologue is over, and the launch before this one complete
   published,  ///< front: this warp's part of the rank's partial has left
   pushed,     ///< front: its part of the shared shards
+  prepared,   ///< its part of the rows that the rank sums once
   rearmed,    ///< its part of the previous call's slot
   polled,     ///< what it polls is there, summed and made the operand
   met,        ///< all warps of the block have come to the product
@@ -25,11 +26,11 @@ enum class Mark : i32 {
   exchanged,  ///< all slices' are here
   put,        ///< its output columns have left
 };
-inline constexpr i32 kMarks = 10;
+inline constexpr i32 kMarks = 11;
 
 /// The phase that ends at `mark`.
 constexpr const char* phase_name(Mark mark) {
-  constexpr const char* kNames[kMarks] = {"",      "prologue", "publication", "push",     "re-arm",
+  constexpr const char* kNames[kMarks] = {"",      "prologue", "publication", "push",     "sums",  "re-arm",
                                           "polls", "meeting",  "product",     "exchange", "output"};
   return kNames[static_cast<i32>(mark)];
 }

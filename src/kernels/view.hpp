@@ -33,6 +33,10 @@ MOETAIL_DEVICE u64 place(int slot, int source, int row) {
 
 struct View {
   const RankArgs& args;
+  u8* own;  ///< this rank's box: read out of the arguments once, since every phase begins with it
+
+  MOETAIL_DEVICE explicit View(const RankArgs& rank_args)
+      : args(rank_args), own(rank_args.peer[rank_args.rank]) {}
 
   template <class T>
   MOETAIL_DEVICE T* at(int peer, u64 place_bytes) const {
@@ -40,22 +44,23 @@ struct View {
   }
   template <class T, Region kRegion>
   MOETAIL_DEVICE T* mine(int slot, int source, int row) const {
-    return at<T>(args.rank, place<kRegion>(slot, source, row));
+    return reinterpret_cast<T*>(own + place<kRegion>(slot, source, row));
   }
   template <Control kWord>
   MOETAIL_DEVICE u64* control() const {
-    return at<u64>(args.rank, kControlOffset<kWord>);
+    return reinterpret_cast<u64*>(own + kControlOffset<kWord>);
   }
 };
 
 /// Puts a word or a line of something that every rank gets whole at `place_bytes` of every box. Polled by: the latent, gather and
 /// output polls.
 template <class Piece>
-MOETAIL_DEVICE void put(const RankArgs& args, u64 place_bytes, const Piece& piece) {
+MOETAIL_DEVICE void put(const View& view, u64 place_bytes, const Piece& piece) {
+  const RankArgs& args = view.args;
   if constexpr (kPut == Put::multicast) {
     device::store_multicast_relaxed_sys(reinterpret_cast<Piece*>(args.multicast + place_bytes), piece);
   } else if constexpr (kPut == Put::own) {
-    device::store_relaxed_sys(reinterpret_cast<Piece*>(args.peer[args.rank] + place_bytes), piece);
+    device::store_relaxed_sys(reinterpret_cast<Piece*>(view.own + place_bytes), piece);
   } else {
 #pragma unroll
     for (int i = 0; i < kRanks; ++i) {

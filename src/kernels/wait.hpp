@@ -4,6 +4,7 @@
 
 #include "device/fault.hpp"
 #include "device/shared.hpp"
+#include "kernels/ablation.hpp"
 #include "kernels/view.hpp"
 #include "protocol/wait.hpp"
 
@@ -40,11 +41,12 @@ struct ArgsRank {
 };
 
 MOETAIL_COLD void raise_fault(const RankArgs& args, u64 epoch, FaultKind kind, Spot spot, u64 elapsed_ns) {
-  device::raise_fault_of(ArgsRank{args, epoch}, kind, spot, elapsed_ns);
+  each_time<Stage::faults>([&] { device::raise_fault_of(ArgsRank{args, epoch}, kind, spot, elapsed_ns); });
 }
 
 /// One look around of a wait that has lasted `elapsed_ns`.
 MOETAIL_COLD WaitVerdict look_around(const RankArgs& args, u64 epoch, Spot spot, u64 elapsed_ns) {
+  if constexpr (kTimes<Stage::deadlines> == 0) return WaitVerdict::go_on;
   return device::look_around_of(ArgsRank{args, epoch}, spot, elapsed_ns);
 }
 
@@ -62,6 +64,17 @@ struct WaitingRank {
 };
 
 /// The policy, one object a wait.
+#if MOETAIL_LEFT_OUT == 0
 using Waiter = device::WaiterOf<WaitingRank>;
+#else
+struct Waiter : device::WaiterOf<WaitingRank> {
+  using Base = device::WaiterOf<WaitingRank>;
+  MOETAIL_DEVICE explicit Waiter(const WaitingRank& me) : Base(me) {}
+  MOETAIL_DEVICE WaitVerdict pause(u32 spins, u32 ticket, int missing, const Spot& spot) {
+    if constexpr (kTimes<Stage::deadlines> == 0) return WaitVerdict::go_on;
+    return Base::pause(spins, ticket, missing, spot);
+  }
+};
+#endif
 
 }  // namespace moetail::kernels

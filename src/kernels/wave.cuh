@@ -18,20 +18,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   mark<Mark::ready>(tail);
 
   bool alive = use_control(tail, load_control(tail));
+  // Peers and this rank's other blocks wait for these sums; the re-arm is done while theirs come.
+  if constexpr (kSumsOnce) {
+    each_time<Stage::sums>([&] { alive = alive && prepare_rows(tail); });
+    mark<Mark::prepared>(tail);
+  }
   if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   mark<Mark::rearmed>(tail);
   trigger_at(Trigger::after_errands);
   if (alive && tail.block() == 0 && tail.warp == kHeaderWarp) alive = check_header(tail);
-  alive = alive && prepare_rows(tail);
-  device::wait_barrier(tail.gamma_barrier(), 0);
-  for (int index = 0; index < num_iterations; ++index) {
-    alive = alive && reduce_iteration(tail, iteration_of(tail, index));
-    if (!alive) tail.set_failed();
-    mark<Mark::polled>(tail);
-    if (index + 1 == num_iterations) trigger_at(Trigger::after_poll);
-    // The residual is an ordinary input.
-    if constexpr (kStartsEarly) device::wait_for_predecessor();
-    project_and_publish(tail, index, num_iterations);
-  }
+  reduce_and_project(tail, alive, num_iterations);
   close_trace(tail);
 }

@@ -18,6 +18,8 @@ inline constexpr bool kExchangesAreOwn = kGeometry.exchanges > 1;
 static_assert(!kExchangesAreOwn || (kGeometry.exchanges >= kMaxRowBlocks && kMaxBatch <= kGeometry.tile),
               "one exchange, or, of a call of one tile, one for each row block: tiles share an operand");
 
+inline constexpr u32 kExchangeBytes = exchange_bytes(kCut, kGeometry) * kTimes<Stage::exchange>;
+
 /// Iteration `index` of a tail: tile index / n, row block index % n, where n is the number of this cluster's row blocks. `stage`, `parity`:
 /// of its weights; `exchange`, `exchange_parity`: of its partial products.
 struct Iteration {
@@ -37,26 +39,43 @@ MOETAIL_DEVICE bool is_first_of_tile(const Tail& tail, const Iteration& it) {
   return kMaxRowBlocks == 1 || it.row_block == tail.cluster;
 }
 
-/// Starts the copies of iteration `index`'s weights into its stage, which is free. A thread's copies queue up at 60 clocks each, so
-/// all warps take an equal number of rows, the first apart, which has expert rows to load.
-MOETAIL_DEVICE void fetch_weights(const Tail& tail, i32 index) {
-  constexpr i32 kWarpRows = kGeometry.row_block / kComputeWarps;
-  if (tail.warp == 0 || tail.lane >= kWarpRows) return;
+/// Starts the copy of row `row` of iteration `index`'s weights into its stage, which is free.
+MOETAIL_DEVICE void fetch_row(const Tail& tail, i32 index, i32 row) {
   const Iteration it = iteration_of(tail, index);
-  const i32 row = (tail.warp - 1) * kWarpRows + tail.lane;
   const i32 first_row = it.row_block * kGeometry.row_block;
   const u32 row_bytes = static_cast<u32>(tail.slice_lines()) * protocol::kLineBytes;
   const u32 barrier = tail.weights_barrier(it.stage, row / 16);
   if (row % 16 == 0) {
     const i32 left = kShape.shard() - first_row - row;
-    device::expect_bytes(barrier, static_cast<u32>(left < 0 ? 0 : left < 16 ? left : 16) * row_bytes);
+    device::expect_bytes(barrier, static_cast<u32>(left < 0    ? 0
+                                                   : left < 16 ? left
+                                                               : 16) *
+                                      row_bytes * kTimes<Stage::weights>);
   }
   if (first_row + row >= kShape.shard() || row_bytes == 0) return;
   const u16* from = tail.args.call.shard + static_cast<u64>(first_row + row) * kShape.latent +
                     tail.slice_begin() * protocol::kLineColumns;
   const u32 to =
       tail.shared + kShared.weights + static_cast<u32>((it.stage * kGeometry.row_block + row) * kCut.pitch);
-  device::copy_bulk_async(to, from, row_bytes, barrier, device::evict_first_policy());
+  each_time<Stage::weights>(
+      [&] { device::copy_bulk_async(to, from, row_bytes, barrier, device::evict_first_policy()); });
+}
+
+// Rows that one warp fetches. Its copies queue up at 60 clocks each, which sets how fast a small batch's weights are asked for: all at once they
+// fill the memory's queues, and polls and control words of the layer before wait behind them. 32 rows a warp instead of 16 took 0.1 us off at B = 1
+// to 8 and 0.5 us at T = 2, 64 rows 0.4 us at 16; from 32 tokens on a layer waits for them instead (H200, 2026-11-30).
+inline constexpr i32 kSlowRows = kMaxBatch <= 8    ? 32
+                                 : kMaxBatch <= 16 ? 64
+                                                   : kGeometry.row_block / kComputeWarps;
+inline constexpr i32 kFetchRows = kSlowRows < kGeometry.row_block ? kSlowRows : kGeometry.row_block;
+static_assert(kGeometry.row_block % kFetchRows == 0 && kGeometry.row_block / kFetchRows <= kComputeWarps);
+
+/// Starts the copies of iteration `index`'s weights: the highest compute warps, since the lowest have expert rows to load.
+MOETAIL_DEVICE void fetch_weights(const Tail& tail, i32 index) {
+  const i32 first = (kComputeWarps - 1 - tail.warp) * kFetchRows;
+  if (tail.warp == kSideWarp || first >= kGeometry.row_block) return;
+#pragma unroll 1
+  for (i32 i = tail.lane; i < kFetchRows; i += 32) fetch_row(tail, index, first + i);
 }
 
 /// Columns that pad a slice to whole k16 steps hold zeros in weights and operand: 0 times what memory happened to hold may be NaN.
@@ -83,7 +102,7 @@ MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
     device::init_barrier(tail.control_barrier());
     device::fence_barrier_init();
     for (i32 i = 0; i < (kExchangesAreOwn ? num_iterations : 1); ++i)
-      device::expect_bytes(tail.exchange_barrier(i), exchange_bytes(kCut, kGeometry));
+      device::expect_bytes(tail.exchange_barrier(i), kExchangeBytes);
     device::store_shared(tail.words() + block_words::kFailed, 0u);
   }
   clear_padding(tail);
@@ -111,6 +130,15 @@ MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
 MOETAIL_DEVICE void refill_stage(const Tail& tail, i32 index, i32 num_iterations) {
   if constexpr (!kWeightsAreResident)
     if (index + kGeometry.stages < num_iterations) fetch_weights(tail, index + kGeometry.stages);
+}
+
+/// The same by the one warp that reads these 16 rows of the stage, once it has: no other warp is waited for.
+MOETAIL_DEVICE void refill_rows(const Tail& tail, i32 index, i32 num_iterations, i32 row_group) {
+  if constexpr (!kWeightsAreResident) {
+    __syncwarp();
+    if (index + kGeometry.stages < num_iterations && tail.lane < 16)
+      fetch_row(tail, index + kGeometry.stages, row_group * 16 + tail.lane);
+  }
 }
 
 }  // namespace moetail::kernels

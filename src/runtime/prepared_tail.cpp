@@ -45,6 +45,8 @@ engine::TailCall tail_call(const PreparedTail::Impl& tail, const Call& call, Mod
     launch.polls_shared = rows_given || launch.shared == nullptr;
   }
   launch.early = call.early && is_pushed_mode(mode);
+  launch.in_one_launch =
+      mode == Mode::twoshot && call.routed.form != Form::published && !box.tracker.is_pushed();
   return launch;
 }
 
@@ -196,13 +198,15 @@ void check_run(RankRun& run) {
   if (remembered != nullptr && !call.shared.empty() && call.shared.data() != remembered)
     base::bad_argument("shared", static_cast<const void*>(call.shared.data()),
                        "empty, or the buffer given to push");
-  if (is_pushed_mode(run.mode) && !box.tracker.is_pushed())
+  // A two-shot tail that is given rows needs no other launch.
+  const bool is_whole = run.mode == Mode::twoshot && call.routed.form != Form::published;
+  if (is_pushed_mode(run.mode) && !is_whole && !box.tracker.is_pushed())
     base::fail(Code::call_order, "{}: mode = {} without a push for this call: accepted is push first",
                run.what, protocol::mode_name(run.mode));
   if (run.mode == Mode::front && call.routed.form == Form::published)
     base::bad_argument("routed.form", "published", "rows, permuted or partial in front mode");
   const bool rows_given = call.routed.form == Form::expanded || call.routed.form == Form::permuted;
-  if (!has_shared && (run.mode == Mode::front || (run.mode == Mode::front_poll && rows_given)))
+  if (!has_shared && (run.mode == Mode::front || is_whole || (run.mode == Mode::front_poll && rows_given)))
     base::bad_argument("shared", "empty",
                        fmt::format("[B, H] bf16 in {} mode", protocol::mode_name(run.mode)));
 }
@@ -231,7 +235,9 @@ std::vector<OutView> enqueue_runs(std::span<const RankRun> runs) {
     runs[i].tail->box.impl()->tracker.open(runs[i].what, runs[i].tail.get(), call.batch, runs[i].call.mode,
                                            call.mode);
     if (call.routed.form == Form::published) continue;
-    if (is_pushed_mode(call.mode)) box->publish(*main, call);
+    const bool by_tail = call.in_one_launch && group.has_one_launch();
+    if (call.in_one_launch && !by_tail) box->push(*main, call);
+    if (is_pushed_mode(call.mode) && !by_tail) box->publish(*main, call);
     if (call.mode == Mode::front_poll && call.polls_slots) box->fill(*main, call);
   }
   group.tail(tails);

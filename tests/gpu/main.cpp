@@ -2,7 +2,10 @@
 // The GPU program: runs its cases, or those whose name is one of the arguments or, where none has that name, holds it. Ends with
 // "N passed, N failed, N skipped".
 //   list                  the names of the cases
-//   bench, only           timings of experiments (bench.cpp) after the cases, or alone; front unless publish, share, twoshot or fshare; B8: one batch
+//   bench, ablation, only  timings of experiments (bench.cpp, ablation.cpp) after the cases, or alone
+//   B8, T4                one batch, one rank count of the timings; any number of them
+//   publish, share, twoshot, launches, fshare  their mode, front without one: publish, the same with shared sums, two-shot, by three launches
+//                         with `twoshot`, front with shared sums
 //   deadline=SECONDS      of every wait, for tools that slow each access down
 //   few                   of cases with many thousand calls a hundredth, where a call takes long
 //   -DNAME=VALUE          for every kernel of the timings
@@ -12,7 +15,7 @@
 #include <cstdio>
 #include <set>
 
-#include "tests/gpu/rig.hpp"
+#include "tests/gpu/bench_words.hpp"
 
 namespace moetail::gpu {
 namespace {
@@ -27,7 +30,7 @@ std::vector<Case> all_cases() {
 }
 
 int run(const std::vector<std::string>& words) {
-  const std::set<std::string> known = {"bench", "only", "publish", "share", "twoshot", "fshare", "-lineinfo"};
+  const std::set<std::string> known = {"bench", "ablation", "only", "-lineinfo"};
   const auto has = [&](const char* word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
@@ -38,7 +41,7 @@ int run(const std::vector<std::string>& words) {
       Rig::default_deadline_ns = std::stoull(word.substr(kDeadline.size())) * 1'000'000'000;
     else if (word == "few")
       few_calls = true;
-    else if (known.count(word) == 0 && word.rfind("-D", 0) != 0 && word[0] != 'B')
+    else if (known.count(word) == 0 && !BenchWords::knows(word) && word.rfind("-D", 0) != 0)
       filters.push_back(word);
   }
   auto gpu = Gpu::open();
@@ -70,6 +73,7 @@ int run(const std::vector<std::string>& words) {
     std::fflush(stdout);
     reason.empty() ? ++passed : ++failed;
   }
+  if (has("ablation")) run_ablation(gpu, words) ? ++passed : ++failed;
   if (has("bench")) run_bench(gpu, words) ? ++passed : ++failed;
   fmt::print("{} passed, {} failed, 0 skipped\n", passed, failed);
   if (passed + failed == 0) fmt::print("no case's name holds one of the arguments: `list` prints them\n");

@@ -13,7 +13,10 @@ Shape k3(int ranks) {
 
 std::string name_of(const Call& call) {
   return fmt::format("{}{}{} B = {}", protocol::mode_name(call.mode), call.shares_reduced ? " sharing" : "",
-                     call.pushes ? "" : " own push", call.batch);
+                     call.one_launch ? " in one launch"
+                     : call.pushes   ? ""
+                                     : " own push",
+                     call.batch);
 }
 
 std::vector<u16> check(Rig& rig, const Call& call) {
@@ -59,19 +62,32 @@ void same_bits(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
   }
 }
 
+/// The publishing kernel pushes, push is a launch of its own, or the tail does all of it: the same bits.
+std::vector<Call> twoshot_calls(int batch) {
+  std::vector<Call> calls(3);
+  for (auto& call : calls) {
+    call.batch = batch;
+    call.mode = Mode::twoshot;
+  }
+  calls[1].pushes = false;
+  calls[2].one_launch = true;
+  return calls;
+}
+
 void twoshot(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
   Rig rig(gpu, k3(ranks), World::loopback);
-  std::vector<Call> calls;
+  std::vector<Call> all;
   for (const int batch : batches)
-    for (const bool pushes : {true, false}) {
-      Call call;
-      call.batch = batch;
-      call.mode = Mode::twoshot;
-      call.pushes = pushes;
-      calls.push_back(call);
+    for (const auto& call : twoshot_calls(batch)) all.push_back(call);
+  rig.warm_up(all);
+  for (const int batch : batches) {
+    std::vector<u16> first;
+    for (const auto& call : twoshot_calls(batch)) {
+      const auto rows = check(rig, call);
+      if (first.empty()) first = rows;
+      require(rows == first, "{} has other bits than with the publishing kernel's push", name_of(call));
     }
-  rig.warm_up(calls);
-  for (const auto& call : calls) check(rig, call);
+  }
 }
 
 /// Modes and batches in turns on one box: each call re-arms what the one before it dirtied.
@@ -80,10 +96,8 @@ void mixed(const Gpu& gpu) {
   std::vector<Call> calls;
   for (const int batch : {16, 3, 40, 1}) {
     for (const auto& call : calls_of(batch)) calls.push_back(call);
-    Call call;
-    call.batch = batch;
-    call.mode = Mode::twoshot;
-    calls.push_back(call);
+    calls.push_back(twoshot_calls(batch)[0]);
+    calls.push_back(twoshot_calls(batch)[2]);
   }
   rig.warm_up(calls);
   for (std::size_t i = 0; i < 2 * calls.size(); ++i) check(rig, calls[i * 7 % calls.size()]);
@@ -103,6 +117,8 @@ void forms(const Gpu& gpu) {
         call.weights = weights;
         call.residual = form == Form::permuted;
         calls.push_back(call);
+        call.one_launch = true;
+        if (mode == Mode::twoshot) calls.push_back(call);
       }
   rig.warm_up(calls);
   for (const auto& call : calls) check(rig, call);
@@ -112,13 +128,15 @@ void replay(const Gpu& gpu) {
   for (const Mode mode : {Mode::publish, Mode::twoshot, Mode::front_poll})
     for (const int batch : {1, 16, 64}) {
       if (mode == Mode::front_poll && batch > 16) continue;
-      for (const bool shares : {false, true}) {
-        if (shares && mode != Mode::publish) continue;
+      // Publish: with shared sums; two-shot: in one launch.
+      for (const bool otherwise : {false, true}) {
+        if (otherwise && mode == Mode::front_poll) continue;
         Rig rig(gpu, k3(8), World::replay, 1, 3);
         Call call;
         call.batch = batch;
         call.mode = mode;
-        call.shares_reduced = shares;
+        call.shares_reduced = otherwise && mode == Mode::publish;
+        call.one_launch = otherwise && mode == Mode::twoshot;
         call.put = kernels::PutBy::own;
         rig.warm_up({call});
         const auto inputs = rig.upload(call);

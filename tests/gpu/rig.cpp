@@ -2,11 +2,7 @@
 #include "tests/gpu/rig.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <mutex>
-#include <set>
-#include <thread>
 
 #include "protocol/sentinel.hpp"
 #include "verify/oracle.hpp"
@@ -46,52 +42,6 @@ std::size_t Gpu::free_bytes() const {
   std::size_t free = 0, total = 0;
   context->driver().mem_get_info(&free, &total);
   return free;
-}
-
-cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan,
-                                    const std::vector<std::string>& defines) const {
-  cuda::KernelRequest request;
-  request.spec.entry = plan.entry;
-  request.spec.source = plan.source;
-  request.spec.defines = plan.defines;
-  auto extras = extra_defines;
-  extras.insert(extras.end(), defines.begin(), defines.end());
-  for (const auto& extra : extras) {
-    const auto name = extra.substr(0, extra.find('=') + 1);
-    std::erase_if(request.spec.defines,
-                  [&](const std::string& define) { return define.rfind(name, 0) == 0; });
-    request.spec.defines.push_back(extra);
-  }
-  request.spec.arch = shape.arch;
-  request.spec.options = options;
-  request.launch.grid = static_cast<unsigned>(plan.grid);
-  request.launch.cluster = static_cast<unsigned>(plan.cluster);
-  request.launch.threads = static_cast<unsigned>(plan.threads);
-  request.launch.shared_bytes = plan.shared_bytes;
-  request.launch.dependent = plan.dependent;
-  request.launch.cooperative = plan.cooperative;
-  request.budget.max_spill_bytes = 1 << 20;
-  return request;
-}
-
-void Gpu::warm_up(const std::vector<cuda::KernelRequest>& requests) const {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr
-      failed;  // thrown on as it is: a kernel that does not compile is no case's expected failure
-  const auto work = [&] {
-    for (std::size_t i = next++; i < requests.size(); i = next++) try {
-        store->warm_up(requests[i]);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failed = std::current_exception();
-      }
-  };
-  std::vector<std::thread> threads;
-  const std::size_t most = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
-  for (std::size_t i = 0; i < std::min(most, requests.size()); ++i) threads.emplace_back(work);
-  for (auto& thread : threads) thread.join();
-  if (failed) std::rethrow_exception(failed);
 }
 
 Rig::Rig(const Gpu& gpu, const Shape& shape, World world, u64 seed, int replay_rank, int layers)
@@ -134,33 +84,6 @@ void Rig::synchronize() {
 const u16* Rig::shard(int rank, int layer) const {
   return layers_[static_cast<std::size_t>(layer) % layers_.size()].w_up.as<u16>() +
          static_cast<std::size_t>(rank) * shape_.shard() * shape_.latent;
-}
-
-kernels::PlanRequest Rig::plan_request(const Call& call, kernels::Kind kind) const {
-  kernels::PlanRequest request;
-  request.shape = shape_;
-  if (call.eps) request.shape.eps = *call.eps;
-  request.kind = kind;
-  request.batch = call.batch;
-  request.mode = call.mode;
-  // What a tail does not read is not part of its kernel.
-  const bool reads_rows = kind == kernels::Kind::publish || kind == kernels::Kind::fill ||
-                          (kind == kernels::Kind::front && call.mode == Mode::front);
-  request.form = reads_rows ? call.form : Form::published;
-  request.weights = reads_rows ? call.weights : WeightType::bf16;
-  request.pushes = kind == kernels::Kind::publish && call.pushes;
-  request.residual = call.residual;
-  request.shares_reduced = call.shares_reduced;
-  request.polls_shared = call.mode == Mode::front_poll;
-  request.put = call.put;
-  request.launch_ranks = world_ == World::loopback ? shape_.ranks : 1;
-  request.choice.trigger = call.trigger;
-  if (kind == kernels::Kind::take) {
-    // The same kernel for every mode.
-    request.mode = Mode::front;
-    request.shares_reduced = request.polls_shared = request.residual = false;
-  }
-  return request;
 }
 
 kernels::RankArgs Rig::rank_args(int rank) const {
@@ -262,30 +185,6 @@ void Rig::enqueue_rank(const Call& call, const DeviceInputs& inputs, int rank) {
   for (const auto kind : kinds_of(call))
     launch_ranks(gpu_.request_of(kernels::make_plan(plan_request(call, kind), gpu_.shape), defines), inputs,
                  call.batch, rank, rank + 1, nullptr, nullptr);
-}
-
-std::vector<kernels::Kind> Rig::kinds_of(const Call& call) {
-  using kernels::Kind;
-  if (call.mode == Mode::front) return {Kind::front};
-  if (call.mode == Mode::front_poll) return {Kind::fill, Kind::front};
-  if (call.pushes) return {Kind::publish, Kind::wave};
-  return {Kind::push, Kind::publish, Kind::wave};
-}
-
-void Rig::warm_up(const std::vector<Call>& calls) const {
-  std::vector<cuda::KernelRequest> requests;
-  std::set<std::string> known;
-  const auto add = [&](const Call& call, kernels::Kind kind) {
-    requests.push_back(gpu_.request_of(kernels::make_plan(plan_request(call, kind), gpu_.shape), defines));
-    auto key = requests.back().spec.entry;
-    for (const auto& define : requests.back().spec.defines) key += define + ' ';
-    if (!known.insert(key).second) requests.pop_back();
-  };
-  for (const auto& call : calls) {
-    for (const auto kind : kinds_of(call)) add(call, kind);
-    if (world_ != World::replay) add(call, kernels::Kind::take);
-  }
-  gpu_.warm_up(requests);
 }
 
 void Rig::enqueue(const Call& call, const DeviceInputs& inputs, const u16* shard_copy, const u16* rows_copy) {

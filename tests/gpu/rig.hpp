@@ -75,6 +75,9 @@ struct Call {
   bool shares_reduced = false;
   bool pushes =
       true;  ///< publish and twoshot: the publishing kernel pushes too, else a launch of its own does
+  bool one_launch = false;  ///< twoshot: the tail publishes and pushes
+  bool publishes =
+      true;  ///< publish and twoshot: false where the partial is in the mailbox already (kernels/ablation.hpp)
   kernels::PutBy put = kernels::PutBy::peers;
   int trigger = KernelChoice::kOwnTrigger;  ///< as the engine has it
   u64 seed = 1;
@@ -116,8 +119,9 @@ class Rig {
   kernels::PlanRequest plan_request(const Call& call, kernels::Kind kind) const;
   /// Inputs of every rank; in replay the peers come as finalized partials.
   DeviceInputs upload(const Call& call) const;
-  /// Replay: puts what the peers would publish into all three slots, and their headers. Once a batch and mode.
-  void fill_peers(const Call& call, const DeviceInputs& inputs);
+  /// Replay: puts what the peers would publish into all three slots, and their headers. Once a batch and mode. `and_own`: what the rank itself
+  /// would, too, for kernels that leave it there (kernels/ablation.hpp).
+  void fill_peers(const Call& call, const DeviceInputs& inputs, bool and_own = false);
   /// Rank `rank`'s partial [batch, L] as the contract sums it.
   std::vector<u16> partial_of(const Call& call, const DeviceInputs& inputs, int rank) const;
   /// Enqueues one launch of `kind`. `shard`: another copy of this rank's weights; `rows`: another copy of the expert rows.
@@ -137,6 +141,8 @@ class Rig {
   // check in parts, for cases that enqueue many calls before they look.
   /// The launches of a call: what comes before its tail, and its tail.
   static std::vector<kernels::Kind> kinds_of(const Call& call);
+  /// What a call launches, its consumer's kernel included where there is one.
+  std::vector<cuda::KernelRequest> kernels_of(const Call& call) const;
   void warm_up(const std::vector<Call>& calls) const;
   /// Room for every rank's output rows.
   std::vector<cuda::DeviceMemory> make_destinations(int batch) const;
@@ -163,7 +169,7 @@ class Rig {
 
  private:
   /// Replay in two-shot mode: the peers' chunks of their partials, and the other owners' sums.
-  void fill_chunks(const Call& call, const DeviceInputs& inputs);
+  void fill_chunks(const Call& call, const DeviceInputs& inputs, bool and_own);
   kernels::RankArgs rank_args(int rank) const;
   const cuda::BoxMemory& box(int rank) const;
   /// One launch for the ranks [begin, end).
@@ -217,5 +223,7 @@ std::vector<Case> planted_cases();
 inline bool few_calls = false;
 /// Prints the table of replay timings; false where a check failed.
 bool run_bench(Gpu& gpu, const std::vector<std::string>& words);
+/// Prints what each stage costs; false where a whole kernel's check failed.
+bool run_ablation(const Gpu& gpu, const std::vector<std::string>& words);
 
 }  // namespace moetail::gpu

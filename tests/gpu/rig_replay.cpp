@@ -11,7 +11,7 @@ namespace moetail::gpu {
 
 using protocol::Region;
 
-void Rig::fill_peers(const Call& call, const DeviceInputs& inputs) {
+void Rig::fill_peers(const Call& call, const DeviceInputs& inputs, bool and_own) {
   const auto& box = boxes_.front();
   const protocol::Header header{static_cast<protocol::u32>(call.batch), static_cast<protocol::u32>(call.mode),
                                 0,
@@ -21,10 +21,11 @@ void Rig::fill_peers(const Call& call, const DeviceInputs& inputs) {
     return reinterpret_cast<cuda::abi::DevicePtr>(box.device() + layout_.at(region, slot, source, row));
   };
   const auto shard = static_cast<std::size_t>(shape_.shard());
-  if (call.mode == Mode::twoshot) fill_chunks(call, inputs);
+  if (call.mode == Mode::twoshot) fill_chunks(call, inputs, and_own);
   for (int r = 0; r < shape_.ranks; ++r) {
-    if (r == replay_rank_) continue;
+    if (r == replay_rank_ && !and_own) continue;
     const auto& arrays = inputs.host.arrays[static_cast<std::size_t>(r)];
+    const auto partial = r == replay_rank_ ? partial_of(call, inputs, r) : arrays.partial;
     std::vector<u16> shards;
     for (int b = 0; b < call.batch; ++b) {
       const u16* row =
@@ -33,7 +34,7 @@ void Rig::fill_peers(const Call& call, const DeviceInputs& inputs) {
     }
     for (int slot = 0; slot < protocol::kSlots; ++slot) {
       if (call.mode != Mode::twoshot)
-        gpu_.stream->copy(at(Region::latent, slot, r, 0), arrays.partial.data(), arrays.partial.size() * 2);
+        gpu_.stream->copy(at(Region::latent, slot, r, 0), partial.data(), partial.size() * 2);
       gpu_.stream->copy(at(Region::shared, slot, r, 0), shards.data(), shards.size() * 2);
       gpu_.stream->copy(at(Region::header, slot, r, 0), &word, 8);
     }
@@ -41,7 +42,7 @@ void Rig::fill_peers(const Call& call, const DeviceInputs& inputs) {
   }
 }
 
-void Rig::fill_chunks(const Call& call, const DeviceInputs& inputs) {
+void Rig::fill_chunks(const Call& call, const DeviceInputs& inputs, bool and_own) {
   const auto& box = boxes_.front();
   const auto latent = static_cast<std::size_t>(shape_.latent),
              chunk = static_cast<std::size_t>(shape_.chunk());
@@ -55,7 +56,7 @@ void Rig::fill_chunks(const Call& call, const DeviceInputs& inputs) {
       const float addend = protocol::f32_from_bf16(partial[i]);
       sum[i] = r == 0 ? addend : sum[i] + addend;
     }
-    for (int slot = 0; r != replay_rank_ && slot < protocol::kSlots; ++slot)
+    for (int slot = 0; (r != replay_rank_ || and_own) && slot < protocol::kSlots; ++slot)
       for (int b = 0; b < call.batch; ++b)
         gpu_.stream->copy(at(Region::recv, slot, r, b),
                           partial.data() + static_cast<std::size_t>(b) * latent +
@@ -68,7 +69,7 @@ void Rig::fill_chunks(const Call& call, const DeviceInputs& inputs) {
   for (int slot = 0; slot < protocol::kSlots; ++slot)
     for (int b = 0; b < call.batch; ++b)
       for (int owner = 0; owner < shape_.ranks; ++owner) {
-        if (owner == replay_rank_) continue;
+        if (owner == replay_rank_ && !and_own) continue;
         const std::size_t column = static_cast<std::size_t>(owner) * chunk;
         gpu_.stream->copy(at(Region::gather, slot, 0, b) + column * 2,
                           rounded.data() + static_cast<std::size_t>(b) * latent + column, chunk * 2);

@@ -17,7 +17,7 @@ Shape tiny_shape(int ranks) {
 }
 
 std::vector<Call> variants() {
-  std::vector<Call> calls(7);
+  std::vector<Call> calls(8);
   calls[1].shares_reduced = true;
   calls[2].form = Form::permuted;
   calls[2].weights = WeightType::bf16;
@@ -29,6 +29,8 @@ std::vector<Call> variants() {
   calls[4].shares_reduced = true;
   calls[5].mode = Mode::twoshot;
   calls[6].mode = Mode::front_poll;
+  calls[7].mode = Mode::twoshot;
+  calls[7].one_launch = true;
   for (std::size_t i = 0; i < calls.size(); ++i) calls[i].batch = 1 + static_cast<int>(2 * i % 4);
   return calls;
 }
@@ -47,6 +49,34 @@ void all_modes(const Gpu& gpu, World world, int ranks) {
             fmt::format("{} B = {}: {}", protocol::mode_name(call.mode), call.batch, failure.what()));
       }
     }
+}
+
+/// One rank whose blocks have more to do than these shapes give them: many tokens and 16 warps, shared sums, and row blocks that stream
+/// through a ring of stages with an exchange each.
+void busy(const Gpu& gpu) {
+  Shape shape = tiny_shape(8);
+  shape.capacity = 64;
+  for (const int batch : {16, 32, 64})
+    for (const Mode mode : {Mode::front, Mode::twoshot}) {
+      Call call;
+      call.batch = batch;
+      call.mode = mode;
+      call.one_launch = mode == Mode::twoshot;
+      call.put = kernels::PutBy::own;
+      Rig rig(gpu, shape, World::replay, 1, 3);
+      const auto inputs = rig.upload(call);
+      rig.fill_peers(call, inputs);
+      for (int i = 0; i < 2; ++i) rig.check(call, inputs);
+    }
+  shape = tiny_shape(1);
+  shape.hidden = 128 * 7 * 5;  // five row blocks of a cluster, of which three fit
+  shape.latent = 3584;
+  Rig rig(gpu, shape, World::replay);
+  for (const int batch : {1, 4}) {
+    Call call;
+    call.batch = batch;
+    for (int i = 0; i < 2; ++i) rig.check(call);
+  }
 }
 
 void replay(const Gpu& gpu) {
@@ -102,6 +132,7 @@ std::vector<Case> small_cases() {
   return {{"small.t1", [](const Gpu& gpu) { all_modes(gpu, World::streams, 1); }},
           {"small.loopback.t2", [](const Gpu& gpu) { all_modes(gpu, World::loopback, 2); }},
           {"small.replay.t8", replay},
+          {"small.busy", busy},
           {"small.fault", fault},
           {"small.door", door}};
 }

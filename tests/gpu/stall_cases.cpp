@@ -7,12 +7,14 @@ namespace moetail::gpu {
 namespace {
 
 std::vector<Call> variants() {
-  std::vector<Call> calls(5);
+  std::vector<Call> calls(6);
   calls[1].shares_reduced = true;
   calls[2].mode = Mode::publish;
   calls[2].pushes = false;
   calls[3].mode = Mode::twoshot;
   calls[4].mode = Mode::front_poll;
+  calls[5].mode = Mode::twoshot;
+  calls[5].one_launch = true;
   for (auto& call : calls) call.batch = 3;
   return calls;
 }

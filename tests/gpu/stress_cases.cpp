@@ -31,6 +31,9 @@ std::vector<Call> variants() {
     calls.push_back(call);
     call.mode = Mode::twoshot;
     calls.push_back(call);
+    call.one_launch = true;
+    calls.push_back(call);
+    call.one_launch = false;
     call.mode = Mode::front_poll;
     calls.push_back(call);
   }

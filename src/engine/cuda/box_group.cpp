@@ -110,6 +110,10 @@ void check_alike(std::span<const engine::RankTail> tails) {
     if (call.routed.weight_type != first.routed.weight_type)
       base::bad_argument("routed weights", "bf16 on some ranks, fp32 on others",
                          "one type on all ranks of one device");
+    if (call.in_one_launch != first.in_one_launch)
+      base::fail(Code::call_order,
+                 "run: a push for this call on some ranks only: accepted is a push on all ranks of one "
+                 "device, or on none");
     if ((call.residual != nullptr) != (first.residual != nullptr))
       base::bad_argument("residual", "given on some ranks only", "on all ranks of one device, or on none");
   }
@@ -188,15 +192,22 @@ void Box::launch(Kind kind, engine::Stream& stream, const TailCall& call, engine
 int Box::warm_up(const TailCall& call) {
   const Stream& on = group_.main();
   const bool is_published = call.routed.form == Form::published;
-  std::vector<BoxKernels::Wanted> wanted = {{tail_kind(call.mode), group_.is_replay() ? 1 : view_.ranks()},
+  std::vector<BoxKernels::Wanted> wanted = {{tail_kind(call), group_.is_replay() ? 1 : view_.ranks()},
                                             {Kind::take, 1}};
-  if (tail_kind(call.mode) == Kind::wave) {
+  if (tail_kind(call) == Kind::wave) {
     wanted.push_back({Kind::push, 1});
     if (!is_published) wanted.push_back({Kind::publish, 1});
   }
   if (call.mode == Mode::front_poll && call.polls_slots && !is_published) wanted.push_back({Kind::fill, 1});
   kernels_->get_all(wanted, call, on);
-  if (tail_kind(call.mode) != Kind::wave || !is_published) return static_cast<int>(wanted.size());
+  if (call.mode == Mode::twoshot && !is_published) {
+    // Whether a call will have been pushed is not known yet.
+    TailCall whole = call;
+    whole.in_one_launch = true;
+    kernels_->get(tail_kind(whole), whole, wanted.front().launch_ranks, on);
+    return static_cast<int>(wanted.size()) + 1;
+  }
+  if (tail_kind(call) != Kind::wave || !is_published) return static_cast<int>(wanted.size());
   kernels_->publish_rows(on);
   return static_cast<int>(wanted.size()) + 1;
 }
@@ -277,9 +288,9 @@ void Group::prepare(std::span<const engine::RankTail> tails) {
   const auto& [box, stream, call] = tails.front();
   const bool is_published = call.routed.form == Form::published;
   // The take comes next, and is too late to refuse.
-  std::vector<BoxKernels::Wanted> wanted = {{tail_kind(call.mode), static_cast<int>(tails.size())},
+  std::vector<BoxKernels::Wanted> wanted = {{tail_kind(call), static_cast<int>(tails.size())},
                                             {Kind::take, 1}};
-  if (tail_kind(call.mode) == Kind::wave && !is_published) wanted.push_back({Kind::publish, 1});
+  if (tail_kind(call) == Kind::wave && !is_published) wanted.push_back({Kind::publish, 1});
   if (call.mode == Mode::front_poll && !is_published && call.polls_slots) wanted.push_back({Kind::fill, 1});
   box_of(box).kernels().get_all(wanted, call, stream_of(*stream));
 }
@@ -291,7 +302,7 @@ void Group::tail(std::span<const engine::RankTail> tails) {
   // has nothing of this call, and must not be drawn into it from outside.
   if (tails.size() > 1 && (!on.is_capturing() || side_->is_capturing())) on.join(*side_);
   const BoxKernels::Ready& ready =
-      box_of(box).kernels().get(tail_kind(call.mode), call, static_cast<int>(tails.size()), on);
+      box_of(box).kernels().get(tail_kind(call), call, static_cast<int>(tails.size()), on);
   std::vector<kernels::RankArgs> ranks(tails.size());
   for (const auto& tail : tails) {
     Box& own = box_of(tail.box);

@@ -88,6 +88,7 @@ class Group final : public engine::Group {
   std::vector<std::unique_ptr<engine::Box>> make_boxes(const protocol::Shape& shape) override;
   void prepare(std::span<const engine::RankTail> tails) override;
   void tail(std::span<const engine::RankTail> tails) override;
+  bool has_one_launch() const override { return true; }
   std::shared_ptr<void> allocate(int rank, std::size_t bytes) override;
   void collect_trace() override;
 

@@ -33,6 +33,7 @@ engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call)
   part.polls_slots = call.polls_slots;
   part.polls_shared = call.polls_shared;
   if (kind == Kind::fill) return part;
+  part.in_one_launch = call.in_one_launch;
   part.shares_reduced = call.shares_reduced;
   part.residual = call.residual;
   part.early = kind == Kind::wave && call.early;
@@ -42,8 +43,9 @@ engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call)
 
 }  // namespace
 
-kernels::Kind tail_kind(Mode mode) {
-  return mode == Mode::publish || mode == Mode::twoshot ? kernels::Kind::wave : kernels::Kind::front;
+kernels::Kind tail_kind(const engine::TailCall& call) {
+  const bool is_wave = (call.mode == Mode::publish || call.mode == Mode::twoshot) && !call.in_one_launch;
+  return is_wave ? kernels::Kind::wave : kernels::Kind::front;
 }
 
 BoxKernels::BoxKernels(std::shared_ptr<KernelStore> store, kernels::DeviceShape device,
@@ -94,6 +96,7 @@ KernelRequest BoxKernels::request_for(kernels::Kind kind, const engine::TailCall
   request.polls_shared = call.polls_shared;
   request.early = call.early;
   request.choice = call.kernel;
+  request.pushes = call.in_one_launch;
   request.launch_ranks = launch_ranks;
   request.put = put_;
   request.traces = traces_ && kernels::is_tail(kind);

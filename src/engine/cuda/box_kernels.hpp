@@ -67,7 +67,7 @@ class BoxKernels {
   std::optional<Ready> publish_rows_;
 };
 
-/// The tail that serves a mode.
-kernels::Kind tail_kind(Mode mode);
+/// The tail that serves a call.
+kernels::Kind tail_kind(const engine::TailCall& call);
 
 }  // namespace moetail::cuda

@@ -106,6 +106,9 @@ template <typename T>
 T __shfl_down_sync(unsigned, T value, unsigned step) {
   return moetail::emulator::from_lane(value, moetail::emulator::here->lane + step, "shfl.down");
 }
+inline void __syncwarp() {
+  moetail::emulator::exchange({{0u}}, "bar.warp");
+}
 inline unsigned __ballot_sync(unsigned, bool vote) {
   const auto* all = moetail::emulator::exchange({{vote ? 1u : 0u}}, "vote.ballot");
   const unsigned live = moetail::emulator::live_lanes();
