@@ -132,6 +132,8 @@ MOETAIL_DEVICE void reduce_and_project(const Tail& tail, bool alive, i32 num_ite
   constexpr bool kWaitsLate = kStartsEarly || (kPollsSlots && kPollsShared);
   constexpr i32 kTogether = kExchangesAreOwn ? kMaxRowBlocks : 1;
   device::wait_barrier(tail.gamma_barrier(), 0);
+  // Spread polls vote: whole warps take part, or none of their lanes.
+  if constexpr (kSpreads) alive = __ballot_sync(~0u, !alive) == 0;
   for (i32 index = 0; index < num_iterations; index += kTogether) {
     alive = alive && reduce_iterations(tail, index, kExchangesAreOwn ? num_iterations : 1);
     if (!alive) tail.set_failed();
