@@ -62,8 +62,8 @@ MOETAIL_DEVICE void fetch_row(const Tail& tail, i32 index, i32 row) {
 }
 
 // Rows that one warp fetches. Its copies queue up at 60 clocks each, which sets how fast a small batch's weights are asked for: all at once they
-// fill the memory's queues, and polls and control words of the layer before wait behind them. 32 rows a warp instead of 16 took 0.1 us off at B = 1
-// to 8 and 0.5 us at T = 2, 64 rows 0.4 us at 16; from 32 tokens on a layer waits for them instead (H200, 2026-11-30).
+// fill the memory's queues, and polls and control words of the layer before wait behind them. 32 rows a warp instead of 16 took up to 0.1 us off at
+// B = 1 to 8 and 0.5 us at T = 2, 64 rows 0.4 us at 16; from 32 tokens on a layer waits for them instead (H200, 2026-11-30).
 inline constexpr i32 kSlowRows = kMaxBatch <= 8    ? 32
                                  : kMaxBatch <= 16 ? 64
                                                    : kGeometry.row_block / kComputeWarps;
