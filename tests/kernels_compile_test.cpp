@@ -3,11 +3,14 @@
 // access to shared memory between ranks must become.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/error.hpp"
 #include "engine/cuda/budget.hpp"
 #include "engine/cuda/nvrtc.hpp"
 #include "engine/cuda/sources.hpp"
 #include "kernels/plan.hpp"
+#include "kernels/stage.hpp"
 
 namespace moetail::kernels {
 namespace {
@@ -180,6 +183,60 @@ TEST(KernelSwitches, EveryOneCompilesAndChangesTheKernel) {
         std::pair{Kind::publish, Mode::twoshot}, std::pair{Kind::wave, Mode::twoshot},
         std::pair{Kind::push, Mode::publish}, std::pair{Kind::take, Mode::front}})
     EXPECT_NE(ptx_of(kind, mode, "STALL_NS=1000"), ptx_of(kind, mode, nullptr)) << kind_name(kind);
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// What an ablation times: without a stage its instructions are gone, twice they are there twice, and a whole kernel has nothing of either.
+TEST(KernelSwitches, AStageIsLeftOutOrDoneTwice) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  PlanRequest request;
+  request.shape.hidden = 1024;
+  request.shape.latent = 512;
+  request.shape.ranks = 2;
+  request.shape.capacity = 16;
+  request.batch = 2;
+  request.mode = Mode::twoshot;
+  request.pushes = true;
+  request.put = PutBy::own;
+  const auto ptx_of = [&](const std::string& define) {
+    auto plan = make_plan(request, device_shape("sm_90a"));
+    plan.defines.push_back("MOETAIL_KEEPS_MAILBOXES=1");
+    if (!define.empty()) plan.defines.push_back("MOETAIL_" + define);
+    return compile(*nvrtc, plan, "sm_90a", true).ptx;
+  };
+  const std::string whole = ptx_of("");
+  using kernels::Stage;
+  const std::map<Stage, std::string> instructions = {{Stage::weights, "bytes.L2::cache_hint [%"},
+                                                     {Stage::product, "mma.sync.aligned"},
+                                                     {Stage::exchange, "st.async."},
+                                                     {Stage::epoch, "atom.relaxed.gpu.global.add.u64"},
+                                                     {Stage::output, "rsqrt.approx"}};
+  for (int i = 0; i < kernels::kStages; ++i) {
+    const auto stage = static_cast<Stage>(i);
+    const char* const name = kernels::kStageNames[i];
+    const std::string bit = std::to_string(kernels::stage_bit(stage));
+    const std::string without = ptx_of("LEFT_OUT=" + bit);
+    EXPECT_LT(without.size(), whole.size()) << name;
+    const bool is_of_waits = stage == Stage::epoch || stage == Stage::deadlines || stage == Stage::faults;
+    const std::string twice = is_of_waits ? "" : ptx_of("TWICE=" + bit);
+    if (!is_of_waits) {
+      EXPECT_GT(twice.size(), whole.size()) << name;
+    }
+    const auto known = instructions.find(stage);
+    if (known == instructions.end()) continue;
+    EXPECT_EQ(count_of(without, known->second), 0) << name;
+    EXPECT_GT(count_of(whole, known->second), 0) << name;
+    if (!is_of_waits) {
+      EXPECT_EQ(count_of(twice, known->second), 2 * count_of(whole, known->second)) << name;
+    }
+  }
 }
 
 struct Expected {
