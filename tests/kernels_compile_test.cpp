@@ -42,6 +42,21 @@ cuda::CompileResult compile(const cuda::Nvrtc& nvrtc, const KernelPlan& plan, co
   return nvrtc.compile(request);
 }
 
+/// What a kernel of this plan breaks of its budget, as the engine has it but for the spills.
+std::string violations_of(const cuda::KernelUsage& usage, const KernelPlan& plan, const std::string& arch,
+                          std::size_t spill_bytes) {
+  cuda::Launch launch;
+  launch.grid = static_cast<unsigned>(plan.grid);
+  launch.cluster = static_cast<unsigned>(plan.cluster);
+  launch.threads = static_cast<unsigned>(plan.threads);
+  launch.shared_bytes = plan.shared_bytes;
+  cuda::Budget budget;
+  budget.max_spill_bytes = spill_bytes;
+  const auto limits = cuda::limits_of(arch);
+  if (plan.blocks_per_sm >= 2) budget.max_registers = cuda::registers_beside_successor(limits, plan.threads);
+  return cuda::joined_violations(cuda::budget_violations(usage, launch, budget, limits));
+}
+
 // AtFullSize keeps the minutes of compiling out of the sanitizer builds.
 class KernelCompile : public testing::TestWithParam<const char*> {};
 
@@ -55,19 +70,43 @@ TEST_P(KernelCompile, DefaultTableKeepsItsBudgetsAtFullSize) {
     const auto plan = make_plan(request, device_shape(arch));
     const auto result = compile(*nvrtc, plan, arch);
     ASSERT_EQ(result.usage.size(), 1u) << plan.text() << result.log;
-    cuda::Launch launch;
-    launch.grid = static_cast<unsigned>(plan.grid);
-    launch.cluster = static_cast<unsigned>(plan.cluster);
-    launch.threads = static_cast<unsigned>(plan.threads);
-    launch.shared_bytes = plan.shared_bytes;
-    cuda::Budget budget;
-    const auto limits = cuda::limits_of(arch);
-    if (plan.blocks_per_sm >= 2)
-      budget.max_registers = cuda::registers_beside_successor(limits, plan.threads);
-    const auto violations = cuda::budget_violations(result.usage.front(), launch, budget, limits);
-    EXPECT_TRUE(violations.empty()) << plan.text() << ": " << cuda::joined_violations(violations);
+    EXPECT_EQ(violations_of(result.usage.front(), plan, arch, 0), "") << plan.text();
   }
   fmt::print("{} kernels compiled for {}\n", table.size(), arch);
+}
+
+// Sixteen ranks' lines are twice what a thread has in flight at eight. The engine refuses what spills more than a few bytes.
+TEST(KernelBudget, SixteenRanksKeepItAtFullSize) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  constexpr std::size_t kEngineSpillBytes = 64;
+  const std::string arch = "sm_90a";
+  std::vector<PlanRequest> requests;
+  const auto add = [&](Kind kind, Mode mode, int batch, Form form) {
+    PlanRequest request;
+    request.shape.ranks = 16;
+    request.kind = kind;
+    request.mode = mode;
+    request.batch = batch;
+    request.form = form;
+    request.pushes = kind == Kind::front && mode == Mode::twoshot;
+    requests.push_back(request);
+  };
+  for (const int batch : {1, 8, 16, 32, 128}) {
+    for (const Form form : {Form::expanded, Form::permuted, Form::partial})
+      add(Kind::front, Mode::twoshot, batch, form);
+    add(Kind::wave, Mode::twoshot, batch, Form::published);
+    add(Kind::front, Mode::front, batch, Form::partial);
+  }
+  for (const auto& request : requests) {
+    const auto plan = make_plan(request, device_shape(arch));
+    const auto result = compile(*nvrtc, plan, arch);
+    ASSERT_EQ(result.usage.size(), 1u) << plan.text() << result.log;
+    EXPECT_EQ(violations_of(result.usage.front(), plan, arch, kEngineSpillBytes), "")
+        << plan.text() << ", " << protocol::mode_name(request.mode) << ", form "
+        << static_cast<int>(request.form);
+  }
 }
 
 TEST_P(KernelCompile, RowsOfAnyShapeArePublishedByOneKernel) {

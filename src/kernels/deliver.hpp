@@ -28,8 +28,11 @@ MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
   return warp * 32 + tail.lane;
 }
 
-/// The warps of block 0 that wait for the peers' headers and send this rank's.
-inline constexpr i32 kHeaderWarp = kMaxBatch <= 8 ? 2 : kSideWarp - 1,
+/// The warps of block 0 that wait for the peers' headers and send this rank's. The first is one that has no rows to sum for others, so that ranks that
+/// disagree find it out before a wait for rows ends: at 128 tokens a sharing block's 16 compute warps all have some.
+inline constexpr i32 kHeaderWarp = kMaxBatch <= 8                           ? 2
+                                   : kShares && kComputeWarps == kManyWarps ? kSideWarp
+                                                                            : kSideWarp - 1,
                      kSendsHeaderWarp = kMaxBatch <= 8 ? 3 : kSideWarp;
 
 MOETAIL_DEVICE protocol::Header header_of(const Tail& tail) {

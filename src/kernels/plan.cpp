@@ -381,7 +381,9 @@ std::vector<PlanRequest> default_table(PutBy put) {
     }
     if (batch < 8) continue;
     for (const Mode mode : {Mode::publish, Mode::twoshot}) {
-      add(Kind::publish, mode, batch, Form::expanded, false);
+      // Rows that nobody pushed are one launch in two-shot mode, and what the experts' epilogue publishes in publish mode.
+      add(mode == Mode::twoshot ? Kind::front : Kind::publish, mode, batch, Form::expanded, false);
+      table.back().pushes = mode == Mode::twoshot;
       add(Kind::push, mode, batch, Form::published, false);
       add(Kind::wave, mode, batch, Form::published, mode == Mode::publish && batch >= 16);
       if (batch != 16) continue;

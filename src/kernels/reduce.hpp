@@ -9,10 +9,10 @@
 namespace moetail::kernels {
 
 // Mailboxes whose lines one thread has in flight: all of them where registers allow, since each further pass is a trip to memory. Fewer with
-// three blocks an SM, or polled slots of many tokens.
-inline constexpr i32 kMaxRanksInFlight = kMinBlocks >= 3 || (kPollsSlots && kMaxBatch > 8) ? 4
-                                         : kMaxBatch > 8 || kPollsSlots                    ? 8
-                                                                                           : 16;
+// three blocks an SM, polled slots of many tokens, or what else a two-shot or sharing tail of more than eight ranks has to keep.
+inline constexpr bool kIsShortOfRegisters =
+    kMinBlocks >= 3 || (kPollsSlots && kMaxBatch > 8) || (kSumsOnce && kRanks > 8);
+inline constexpr i32 kMaxRanksInFlight = kIsShortOfRegisters ? 4 : kMaxBatch > 8 || kPollsSlots ? 8 : 16;
 inline constexpr i32 kRanksInFlight = kRanks < kMaxRanksInFlight ? kRanks : kMaxRanksInFlight;
 
 /// The same line of every rank's mailbox, summed in rank order. `own`: this rank's line as given, where the caller has it, or null. False
@@ -201,13 +201,16 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
 #pragma unroll
         for (int j = 0; j < kEach; ++j) got[u][j] = device::load_relaxed_sys(from[u] + j);
       int missing = 0;
+      u32 lost = base;  // the first item that is
 #pragma unroll
       for (int u = 0; u < kSummedInFlight; ++u)
 #pragma unroll
-        for (int j = 0; j < kEach; ++j) missing += protocol::has_empty(got[u][j]) ? 1 : 0;
+        for (int j = 0; j < kEach; ++j)
+          if (protocol::has_empty(got[u][j]) && missing++ == 0 && base + u * kComputeWarps * 32 < count)
+            lost = base + u * kComputeWarps * 32;
       if (missing != 0) {
-        const i32 line = tail.slice_begin() + static_cast<i32>(base % lines);
-        where.token = tile * kGeometry.tile + static_cast<i32>(base / lines);
+        const i32 line = tail.slice_begin() + static_cast<i32>(lost % lines);
+        where.token = tile * kGeometry.tile + static_cast<i32>(lost / lines);
         if constexpr (!kIsReduced) where.peer = line / (kLatentLines / kRanks);
       }
       return missing;
