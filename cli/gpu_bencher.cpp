@@ -20,10 +20,6 @@ namespace {
 constexpr int kWarmUpReplays = 3;
 // With --phases: layers enough for a median.
 constexpr int kTracedReplays = 4;
-// Of both programs together, so that the chip, idle while rows were judged, has come to its clock.
-constexpr double kWarmUpUs = 50'000;
-// Of a layer, taken from another place of the batch in each: float64 takes milliseconds a row.
-constexpr int kJudgedTokens = 16;
 // Half the distance of bf16 numbers, relative.
 constexpr double kProductRounding = 0x1p-9;
 

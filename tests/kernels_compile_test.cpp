@@ -165,16 +165,22 @@ TEST(KernelChoices, EachCompilesToAKernelOfItsOwnAtFullSize) {
     }
 }
 
-// An early wave's polls come before its dependency wait in the program, another's behind it.
-TEST(KernelPtx, AnEarlyWaveWaitsBehindItsPolls) {
-  std::string reason;
-  const auto nvrtc = compiler_or_skip(reason);
-  if (!nvrtc) GTEST_SKIP() << reason;
+/// Of a shape whose kernels compile fast, on two ranks.
+PlanRequest small_request() {
   PlanRequest request;
   request.shape.hidden = 1024;
   request.shape.latent = 512;
   request.shape.ranks = 2;
   request.shape.capacity = 16;
+  return request;
+}
+
+// An early wave's polls come before its dependency wait in the program, another's behind it.
+TEST(KernelPtx, AnEarlyWaveWaitsBehindItsPolls) {
+  std::string reason;
+  const auto nvrtc = compiler_or_skip(reason);
+  if (!nvrtc) GTEST_SKIP() << reason;
+  PlanRequest request = small_request();
   request.kind = Kind::wave;
   request.mode = Mode::publish;
   request.form = Form::published;
@@ -195,11 +201,8 @@ TEST(KernelSwitches, EveryOneCompilesAndChangesTheKernel) {
   std::string reason;
   const auto nvrtc = compiler_or_skip(reason);
   if (!nvrtc) GTEST_SKIP() << reason;
-  PlanRequest request;
-  request.shape.hidden = 1024;
-  request.shape.latent = 512;
-  request.shape.ranks = request.launch_ranks = 2;
-  request.shape.capacity = 16;
+  PlanRequest request = small_request();
+  request.launch_ranks = request.shape.ranks;
   const auto ptx_of = [&](Kind kind, Mode mode, const char* define) {
     auto other = request;
     other.kind = kind;
@@ -235,11 +238,7 @@ TEST(KernelSwitches, AStageIsLeftOutOrDoneTwice) {
   std::string reason;
   const auto nvrtc = compiler_or_skip(reason);
   if (!nvrtc) GTEST_SKIP() << reason;
-  PlanRequest request;
-  request.shape.hidden = 1024;
-  request.shape.latent = 512;
-  request.shape.ranks = 2;
-  request.shape.capacity = 16;
+  PlanRequest request = small_request();
   request.batch = 2;
   request.mode = Mode::twoshot;
   request.pushes = true;

@@ -24,12 +24,9 @@ MOETAIL_DEVICE bool run_errands(const Tail& tail) {
     }
   }
   mark<Mark::pushed>(tail);
-  if constexpr (kSumsOnce) {
-    each_time<Stage::sums>([&] { alive = alive && prepare_rows(tail); });
-    mark<Mark::prepared>(tail);
-  }
+  alive = alive && prepare_rows(tail);
   if constexpr (!kRearmsLate && !kRearmsInExchange) rearm_previous(tail, errand, tail.block(), kBlocks);
-  // The warp whose latents come last: blocks that do not compare find out by the poison that a mismatch leaves.
+  // Blocks that do not compare find out by the poison that a mismatch leaves.
   if (alive && tail.block() == 0 && tail.warp == kHeaderWarp)
     each_time<Stage::header>([&] { alive = check_header(tail); });
   return alive;

@@ -235,12 +235,19 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
   return true;
 }
 
-/// What makes rows ready that reduce_tile takes, once a call.
+/// What makes rows ready that reduce_tile takes, once a call, where blocks sum for others. False after a fault.
 MOETAIL_DEVICE bool prepare_rows(const Tail& tail) {
-  if constexpr (kMode == Mode::twoshot)
-    return sum_own_chunk(tail);
-  else
-    return share_latents(tail);
+  bool alive = true;
+  if constexpr (kSumsOnce) {
+    each_time<Stage::sums>([&] {
+      if constexpr (kMode == Mode::twoshot)
+        alive = sum_own_chunk(tail);
+      else
+        alive = share_latents(tail);
+    });
+    mark<Mark::prepared>(tail);
+  }
+  return alive;
 }
 
 /// Compute warps: the operand of a token tile, by the way of this kernel's mode.

@@ -46,7 +46,6 @@ MOETAIL_COLD void raise_fault(const RankArgs& args, u64 epoch, FaultKind kind, S
 
 /// One look around of a wait that has lasted `elapsed_ns`.
 MOETAIL_COLD WaitVerdict look_around(const RankArgs& args, u64 epoch, Spot spot, u64 elapsed_ns) {
-  if constexpr (kTimes<Stage::deadlines> == 0) return WaitVerdict::go_on;
   return device::look_around_of(ArgsRank{args, epoch}, spot, elapsed_ns);
 }
 

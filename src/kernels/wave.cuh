@@ -19,10 +19,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
 
   bool alive = use_control(tail, load_control(tail));
   // Peers and this rank's other blocks wait for these sums; the re-arm is done while theirs come.
-  if constexpr (kSumsOnce) {
-    each_time<Stage::sums>([&] { alive = alive && prepare_rows(tail); });
-    mark<Mark::prepared>(tail);
-  }
+  alive = alive && prepare_rows(tail);
   if (alive) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   mark<Mark::rearmed>(tail);
   trigger_at(Trigger::after_errands);

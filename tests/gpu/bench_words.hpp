@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line asks of timings: "T8" and "B16" pick rank counts and batches; "publish", "share" (publish with shared sums), "twoshot",
-// "oneshot" ... see main.cpp.
+// What the command line asks of timings: "T8" and "B16" pick rank counts and batches, the other words a mode (main.cpp has the list).
 #pragma once
 
 #include <utility>

@@ -45,23 +45,6 @@ std::vector<Call> calls_of(int batch) {
   return calls;
 }
 
-/// front, with and without sharing, publish likewise, and front_poll give the same bits.
-void same_bits(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
-  Rig rig(gpu, k3(ranks), World::loopback);
-  std::vector<Call> all;
-  for (const int batch : batches)
-    for (const auto& call : calls_of(batch)) all.push_back(call);
-  rig.warm_up(all);
-  for (const int batch : batches) {
-    std::vector<u16> first;
-    for (const auto& call : calls_of(batch)) {
-      const auto rows = check(rig, call);
-      if (first.empty()) first = rows;
-      require(rows == first, "{} has other bits than front", name_of(call));
-    }
-  }
-}
-
 /// The publishing kernel pushes, push is a launch of its own, or the tail does all of it: the same bits.
 std::vector<Call> twoshot_calls(int batch) {
   std::vector<Call> calls(3);
@@ -74,19 +57,20 @@ std::vector<Call> twoshot_calls(int batch) {
   return calls;
 }
 
-void twoshot(const Gpu& gpu, int ranks, std::initializer_list<int> batches) {
+/// All ways of a batch give the same bits: front, with and without sharing, publish likewise, and front_poll; or those of two-shot.
+void same_bits(const Gpu& gpu, std::vector<Call> (*ways_of)(int batch), int ranks,
+               std::initializer_list<int> batches) {
   Rig rig(gpu, k3(ranks), World::loopback);
   std::vector<Call> all;
   for (const int batch : batches)
-    for (const auto& call : twoshot_calls(batch)) all.push_back(call);
+    for (const auto& call : ways_of(batch)) all.push_back(call);
   rig.warm_up(all);
   for (const int batch : batches) {
-    std::vector<u16> first;
-    for (const auto& call : twoshot_calls(batch)) {
-      const auto rows = check(rig, call);
-      if (first.empty()) first = rows;
-      require(rows == first, "{} has other bits than with the publishing kernel's push", name_of(call));
-    }
+    const auto ways = ways_of(batch);
+    const auto first = check(rig, ways.front());
+    for (std::size_t i = 1; i < ways.size(); ++i)
+      require(check(rig, ways[i]) == first, "{} has other bits than {}", name_of(ways[i]),
+              name_of(ways.front()));
   }
 }
 
@@ -157,25 +141,25 @@ void replay(const Gpu& gpu) {
 std::vector<Case> mode_cases() {
   return {{"modes.same_bits.t8",
            [](const Gpu& gpu) {
-             same_bits(gpu, 8, {1, 4, 16, 33, 128});
+             same_bits(gpu, calls_of, 8, {1, 4, 16, 33, 128});
            }},
           {"modes.same_bits.t2",
            [](const Gpu& gpu) {
-             same_bits(gpu, 2, {2, 12});
+             same_bits(gpu, calls_of, 2, {2, 12});
            }},
           {"modes.same_bits.t16",
            [](const Gpu& gpu) {
-             same_bits(gpu, 16, {1, 16});
+             same_bits(gpu, calls_of, 16, {1, 16});
            }},
           {"modes.twoshot.t8",
            [](const Gpu& gpu) {
-             twoshot(gpu, 8, {1, 5, 64});
+             same_bits(gpu, twoshot_calls, 8, {1, 5, 64});
            }},
           {"modes.twoshot.t16",
            [](const Gpu& gpu) {
-             twoshot(gpu, 16, {2, 32});
+             same_bits(gpu, twoshot_calls, 16, {2, 32});
            }},
-          {"modes.twoshot.t1", [](const Gpu& gpu) { twoshot(gpu, 1, {3}); }},
+          {"modes.twoshot.t1", [](const Gpu& gpu) { same_bits(gpu, twoshot_calls, 1, {3}); }},
           {"modes.mixed", mixed},
           {"modes.forms", forms},
           {"modes.replay", replay}};

@@ -6,16 +6,15 @@
 #include <set>
 #include <thread>
 
+#include "engine/cuda/info.hpp"
+#include "engine/cuda/planned.hpp"
 #include "tests/gpu/rig.hpp"
 
 namespace moetail::gpu {
 
 cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan,
                                     const std::vector<std::string>& defines) const {
-  cuda::KernelRequest request;
-  request.spec.entry = plan.entry;
-  request.spec.source = plan.source;
-  request.spec.defines = plan.defines;
+  cuda::KernelRequest request = cuda::request_of(plan, cuda::limits_of(context->facts()));
   auto extras = extra_defines;
   extras.insert(extras.end(), defines.begin(), defines.end());
   for (const auto& extra : extras) {
@@ -24,14 +23,9 @@ cuda::KernelRequest Gpu::request_of(const kernels::KernelPlan& plan,
                   [&](const std::string& define) { return define.rfind(name, 0) == 0; });
     request.spec.defines.push_back(extra);
   }
-  request.spec.arch = shape.arch;
   request.spec.options = options;
-  request.launch.grid = static_cast<unsigned>(plan.grid);
-  request.launch.cluster = static_cast<unsigned>(plan.cluster);
-  request.launch.threads = static_cast<unsigned>(plan.threads);
-  request.launch.shared_bytes = plan.shared_bytes;
-  request.launch.dependent = plan.dependent;
-  request.launch.cooperative = plan.cooperative;
+  // Experiments may take what the engine would refuse.
+  request.budget = {};
   request.budget.max_spill_bytes = 1 << 20;
   return request;
 }
