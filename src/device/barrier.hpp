@@ -7,9 +7,9 @@
 
 namespace moetail::device {
 
-// mbarrier.init.shared.b64, sm_80. One arrival a phase: that of expect_bytes.
-MOETAIL_DEVICE void init_barrier(u32 barrier) {
-  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
+// mbarrier.init.shared.b64, sm_80. A phase takes `arrivals`: one is that of expect_bytes.
+MOETAIL_DEVICE void init_barrier(u32 barrier, u32 arrivals = 1) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // fence.mbarrier_init.release.cluster, sm_90. The other blocks and the copy engine see the new barriers after the cluster
@@ -23,7 +23,7 @@ MOETAIL_DEVICE void expect_bytes(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// mbarrier.arrive.shared.b64, sm_80 (release.cta by default). Ends a phase that waits for no bytes.
+// mbarrier.arrive.shared.b64, sm_80 (release.cta by default). The last arrival ends a phase that waits for no bytes.
 MOETAIL_DEVICE void arrive_barrier(u32 barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

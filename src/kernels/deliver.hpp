@@ -8,7 +8,7 @@
 namespace moetail::kernels {
 
 // Warps that take such work. Where one warp holds all latents that a block polls, it goes from its publication to its polls, and the side warp to
-// the shared partials: these two are whom the product waits for.
+// the shared partials: these two are whom the product and the output wait for.
 inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps - 1 : kComputeWarps + 1;
 inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
 

@@ -12,11 +12,11 @@ namespace moetail::kernels {
 template <int kLanes>
 MOETAIL_DEVICE float sum_squares(const Tail& tail, const Iteration& it, i32 token, i32 lane) {
   constexpr int kEach = kGeometry.slices / kLanes;
-  const u32 first = squares(tail, it) + static_cast<u32>(lane * kGeometry.tile + token) * 4;
+  const u32 first = squares(tail, it) + static_cast<u32>(lane * kCut.squares_pitch + token) * 4;
   float sum[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
-    sum[i] = device::load_shared_float(first + static_cast<u32>(i * kLanes * kGeometry.tile) * 4);
+    sum[i] = device::load_shared_float(first + static_cast<u32>(i * kLanes * kCut.squares_pitch) * 4);
 #pragma unroll
   for (int n = kEach / 2; n > 0; n /= 2)
 #pragma unroll
@@ -27,14 +27,19 @@ MOETAIL_DEVICE float sum_squares(const Tail& tail, const Iteration& it, i32 toke
   return sum[0];
 }
 
+/// Token at a place of a row of `partials`, the inverse of sent_position: lanes side by side take places side by side, and meet no bank twice.
+MOETAIL_DEVICE i32 token_at(i32 position) {
+  if constexpr (kTokenTiles < 2) return position;
+  return (position & ~15) + position % 4 / 2 * 8 + position % 16 / 4 * 2 + position % 2;
+}
+
 /// 32 of the tile's output rows, `first` and on, a lane each, slices in order 0, 1, ...; rows of a pair leave as one word.
-MOETAIL_DEVICE void finish_some(const Tail& tail, const Iteration& it, i32 first) {
+MOETAIL_DEVICE void finish_some(const Tail& tail, const Iteration& it, i32 first, bool failed) {
   constexpr i32 kRows = kCut.owner_rows;
-  const i32 count = tokens_of(tail, it.tile) * kRows;
+  const i32 tokens = tokens_of(tail, it.tile), wanted = token_at((first + tail.lane) / kRows);
   // Lanes past the end do the last token's work once more, and keep it to themselves.
-  const bool on = first + tail.lane < count;
-  const i32 i = on ? first + tail.lane : count - kRows + tail.lane % kRows;
-  const i32 token = i / kRows, owned = i % kRows;
+  const bool on = wanted < tokens;
+  const i32 token = on ? wanted : tokens - 1, owned = (first + tail.lane) % kRows;
   const i32 row = owned_row(tail, it.row_block) + owned;
   const u64 at = static_cast<u64>(it.tile * kGeometry.tile + token) * kShape.hidden +
                  static_cast<u64>(tail.args.rank * kShape.shard() + row);
@@ -54,31 +59,38 @@ MOETAIL_DEVICE void finish_some(const Tail& tail, const Iteration& it, i32 first
       value, scale,
       device::load_shared_float(shared_sums(tail, it) + static_cast<u32>(token * kRows + owned) * 4));
   if constexpr (kHasResidual) value = __fadd_rn(value, residual);
+  if (failed) value = __uint_as_float(0x7FFFFFFFu);
   const float next = __shfl_down_sync(~0u, value, 1);
   if (is_row && owned % 2 == 0)
     put(tail.view, place<Region::out>(0, 0, 0) + at * 2, device::pack_bf16(value, next));
 }
 
-/// An iteration's output rows of this block. `is_last`: of the call.
-MOETAIL_DEVICE void finish_rows(const Tail& tail, const Iteration& it, bool is_last) {
-  const i32 count = tokens_of(tail, it.tile) * kCut.owner_rows;
+/// Iteration `index`'s output rows of this block. `is_last`: of the call.
+MOETAIL_DEVICE void finish_rows(const Tail& tail, i32 index, bool is_last) {
+  const Iteration it = iteration_of(tail, index);
+  // Places of whole n8 pairs: the last ones may hold no token.
+  const i32 tokens = tokens_of(tail, it.tile),
+            count = (kTokenTiles < 2 ? tokens : round_up(tokens, 16)) * kCut.owner_rows;
   if constexpr (kRearmsInExchange)
     if (is_last && !tail.has_failed()) rearm_previous(tail, errand_thread(tail), tail.block(), kBlocks);
   device::wait_barrier(tail.exchange_barrier(it.exchange), static_cast<u32>(it.exchange_parity));
+  device::wait_barrier(tail.sums_barrier(), kExchangesAreOwn ? 0 : static_cast<u32>(index & 1));
+  // Of the sums, too, which were not waited for before the product.
+  const bool failed = tail.has_failed();
   mark<Mark::exchanged>(tail);
   stall<Site::out_publish>(tail.args, tail.block());
 #pragma unroll 1
   for (i32 first = tail.warp * 32; first < count; first += kThreads)
-    each_time<Stage::output>([&] { finish_some(tail, it, first); });
+    each_time<Stage::output>([&] { finish_some(tail, it, first, failed); });
 }
 
 /// An iteration's products and squares on their way to their owners. `is_last`: of the call.
 MOETAIL_DEVICE void send_products(const Tail& tail, const Iteration& it, bool failed, bool is_last) {
   if (tail.warp < kComputeWarps) {
-    if constexpr (kSquareWarps > 1) send_squares(tail, it, failed);
+    if constexpr (!kSideSendsSquares) send_squares(tail, it, failed);
     multiply_and_send(tail, it, failed);
   } else {
-    send_squares(tail, it, failed);
+    if constexpr (kSideSendsSquares) send_squares(tail, it, failed);
     if (is_last && tail.lane == 0) end_call(tail, kArrivesEarly ? tail.arrived : arrive(tail));
   }
   mark<Mark::sent>(tail);
@@ -97,19 +109,19 @@ MOETAIL_DEVICE void reopen_exchange(const Tail& tail, i32 index, i32 num_iterati
 MOETAIL_DEVICE void project_one(const Tail& tail, i32 index, i32 num_iterations) {
   const Iteration it = iteration_of(tail, index);
   const bool is_last = index + 1 == num_iterations;
-  __syncthreads();
+  meet(tail, index);
   if (index > 0) device::wait_cluster_acquire();
   const bool failed = tail.has_failed();
   mark<Mark::met>(tail);
   send_products(tail, it, failed, is_last);
-  finish_rows(tail, it, is_last);
+  finish_rows(tail, index, is_last);
   if (!is_last) reopen_exchange(tail, index, num_iterations);
 }
 
 /// Everything after the polls, where each iteration has an exchange of its own: none waits for another but for the weights' stages, and each
 /// finishes the one before it, whose slices have met meanwhile.
 MOETAIL_DEVICE void project_all(const Tail& tail, i32 num_iterations) {
-  __syncthreads();
+  meet(tail, 0);
   const bool failed = tail.has_failed();
   mark<Mark::met>(tail);
   for (i32 index = 0; index < num_iterations; ++index) {
@@ -121,9 +133,9 @@ MOETAIL_DEVICE void project_all(const Tail& tail, i32 num_iterations) {
       __syncthreads();
       refill_stage(tail, index, num_iterations);
     }
-    if (index > 0) finish_rows(tail, iteration_of(tail, index - 1), false);
+    if (index > 0) finish_rows(tail, index - 1, false);
   }
-  finish_rows(tail, iteration_of(tail, num_iterations - 1), true);
+  finish_rows(tail, num_iterations - 1, true);
 }
 
 /// From the polls to the output rows. `alive`: no wait of this thread has ended badly so far.
@@ -135,7 +147,7 @@ MOETAIL_DEVICE void reduce_and_project(const Tail& tail, bool alive, i32 num_ite
   // Spread polls vote: whole warps take part, or none of their lanes.
   if constexpr (kSpreads) alive = __ballot_sync(~0u, !alive) == 0;
   for (i32 index = 0; index < num_iterations; index += kTogether) {
-    alive = alive && reduce_iterations(tail, index, kExchangesAreOwn ? num_iterations : 1);
+    alive = reduce_iterations(tail, index, kExchangesAreOwn ? num_iterations : 1, alive);
     if (!alive) tail.set_failed();
     mark<Mark::polled>(tail);
     if (index + kTogether >= num_iterations) trigger_at(Trigger::after_poll);

@@ -19,6 +19,9 @@ constexpr i32 threads_of(i32 compute_warps) {
   return 32 * (compute_warps + 1);
 }
 
+/// Teams of warps that poll and multiply tokens of their own (kernels/team.hpp).
+inline constexpr i32 kMostTeams = 2;
+
 /// Tokens of a kernel that polls with eight lanes a line (kernels/spread.hpp).
 inline constexpr i32 kSpreadTokens = 1;
 
@@ -51,11 +54,12 @@ struct Cut {
   i32 padded_columns;  ///< of a slice in shared memory: whole pairs of k16 steps, padded with zeros
   i32 pitch;  ///< bytes from row to row of weights and operand: an odd number of 64-byte units, so that two rows' halves of 128 bytes meet no bank twice
   i32 octets;  ///< groups of 8 lines in a slice, the last of which may be short: the squares are added up by them
-  i32 row_blocks;   ///< of the shard
-  i32 owner_rows;   ///< rows of a row block that one block of the cluster finishes: 2 to 8
-  i32 padded_tile;  ///< tokens of the operand: whole n8 tiles
-  i32 sent_tokens;  ///< tokens of a row that travel to its owner
-  i32 sent_pitch;   ///< floats from row to row at the owner
+  i32 row_blocks;     ///< of the shard
+  i32 owner_rows;     ///< rows of a row block that one block of the cluster finishes: 2 to 8
+  i32 padded_tile;    ///< tokens of the operand: whole n8 tiles
+  i32 sent_tokens;    ///< tokens of a row that travel to its owner
+  i32 sent_pitch;     ///< floats from row to row at the owner
+  i32 squares_pitch;  ///< floats from slice to slice of its squares
 };
 
 constexpr Cut make_cut(const Shape& shape, const Geometry& g) {
@@ -68,8 +72,9 @@ constexpr Cut make_cut(const Shape& shape, const Geometry& g) {
   cut.owner_rows = g.row_block / g.slices;
   cut.padded_tile = round_up(g.tile, 8);
   cut.sent_tokens = g.tile == 1 ? 1 : round_up(g.tile, 2);
-  // Four floats more, so that the four lanes that finish one token's rows meet four banks.
+  // Four floats more, so that the eight rows of a token that a warp finishes meet eight groups of four banks.
   cut.sent_pitch = g.tile < 16 ? cut.sent_tokens : cut.sent_tokens + 4;
+  cut.squares_pitch = g.tile < 16 ? g.tile : g.tile + 4;
   return cut;
 }
 
@@ -79,12 +84,12 @@ struct SharedLayout {
   u32 operand;       ///< [padded_tile] rows of `pitch` bytes: bf16(gamma * x)
   u32 gamma;         ///< [slice_lines] lines
   u32 partials;      ///< [exchanges][slices][owner_rows][sent_pitch] fp32, from every block of the cluster
-  u32 squares;       ///< [exchanges][slices][tile] fp32, likewise
+  u32 squares;       ///< [exchanges][slices][squares_pitch] fp32, likewise
   u32 item_squares;  ///< [tile][item_pitch] fp32: of each line of x
   u32 shared_sums;   ///< [exchanges][tile][owner_rows] fp32: sums over ranks of the shared partials
   u32 handed;  ///< [warps, the side warp's too][ranks][4] lines, up to kSpreadTokens: what lanes hand each other
-  u32 barriers;  ///< one an m16 group of rows of each stage, then the exchanges' and gamma's
-  u32 words;     ///< block_words
+  u32 barriers;  ///< one an m16 group of rows of each stage, then the exchanges', gamma's, the teams' and the shared sums'
+  u32 words;  ///< block_words
   u32 bytes;
   i32 item_pitch;  ///< odd: one lane a token meets no bank twice
 };
@@ -93,8 +98,8 @@ struct SharedLayout {
 constexpr i32 partials_bytes(const Cut& cut, const Geometry& g) {
   return g.slices * cut.owner_rows * cut.sent_pitch * 4;
 }
-constexpr i32 squares_bytes(const Geometry& g) {
-  return g.slices * g.tile * 4;
+constexpr i32 squares_bytes(const Cut& cut, const Geometry& g) {
+  return g.slices * cut.squares_pitch * 4;
 }
 constexpr i32 sums_bytes(const Cut& cut, const Geometry& g) {
   return g.tile * cut.owner_rows * 4;
@@ -113,11 +118,11 @@ constexpr SharedLayout make_shared_layout(const Shape& shape, const Cut& cut, co
   s.operand = take(cut.padded_tile * cut.pitch);
   s.gamma = take(cut.slice_lines * 16);
   s.partials = take(g.exchanges * partials_bytes(cut, g));
-  s.squares = take(g.exchanges * squares_bytes(g));
+  s.squares = take(g.exchanges * squares_bytes(cut, g));
   s.item_squares = take(g.tile * s.item_pitch * 4);
   s.shared_sums = take(g.exchanges * sums_bytes(cut, g));
   s.handed = take(g.tile <= kSpreadTokens ? (g.warps + 1) * shape.ranks * 4 * 16 : 0);
-  s.barriers = take((g.stages * (g.row_block / 16) + g.exchanges + 1) * 8);
+  s.barriers = take((g.stages * (g.row_block / 16) + g.exchanges + 2 + kMostTeams) * 8);
   s.words = take(block_words::kBytes);
   s.bytes = end;
   return s;

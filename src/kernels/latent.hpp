@@ -3,7 +3,7 @@
 // K slice share its lines; four lanes work on one line of 8 columns, a run of routes each.
 #pragma once
 
-#include "kernels/tail.hpp"
+#include "kernels/team.hpp"
 #include "protocol/numerics.hpp"
 
 namespace moetail::kernels {

@@ -9,16 +9,6 @@
 
 namespace moetail::kernels {
 
-static_assert(kComputeWarps % kRowGroups == 0,
-              "row_block is 16, 32, 64 or 128: every compute warp has one m16 tile");
-inline constexpr i32 kTokenGroups =
-    kComputeWarps / kRowGroups;  ///< warps that share a m16 tile, and divide the tokens
-inline constexpr i32 kTokenTiles = kCut.padded_tile / 8;
-// n8 tiles go in pairs, whose four values a lane sends as one piece of 16 bytes; a warp has up to four pairs in registers.
-inline constexpr i32 kTilePairs = kTokenTiles / 2;
-// Pairs that a warp multiplies at a time: weights are read from shared memory once for all of them.
-inline constexpr i32 kPairsAtOnce = kTilePairs / kTokenGroups >= 2 ? 2 : 1;
-static_assert(kTilePairs % kPairsAtOnce == 0, "a tile above 16 tokens is 32, or a multiple of it");
 inline constexpr i32 kSteps = kCut.padded_columns / 32;  ///< pairs of k16 steps
 // Independent chains of products, added at the end: one chain of 14 products is 0.25 us of latency at B = 1. A function of the
 // batch alone: it is part of the order of the sum.
@@ -89,52 +79,80 @@ MOETAIL_DEVICE void spoil(device::Tile (&tiles)[kTiles]) {
     for (int i = 0; i < 4; ++i) tiles[n].value[i] = __uint_as_float(0x7FFFFFFFu);
 }
 
+/// Where row `row` of the row block goes: its place at the owner, and the owner's barrier.
+struct Sent {
+  u32 to, barrier;
+};
+MOETAIL_DEVICE Sent sent_row(const Tail& tail, const Iteration& it, u32 row) {
+  const u32 owner = row / kCut.owner_rows, owner_row = row % kCut.owner_rows;
+  const u32 local =
+      partials(tail, it) + (static_cast<u32>(tail.slice) * kCut.owner_rows + owner_row) * kCut.sent_pitch * 4;
+  return {device::address_in_block(local, owner),
+          device::address_in_block(tail.exchange_barrier(it.exchange), owner)};
+}
+
+/// The one n8 tile of up to 8 tokens. The network of a cluster takes a piece of up to 16 bytes at a time, whatever it holds, so lanes hand each other
+/// what lies side by side at the owner: rows of one token, two of each of two, or four tokens of a row.
+MOETAIL_DEVICE void send_few(const Tail& tail, const Iteration& it, const device::Tile& tile) {
+  constexpr i32 kTokens = kCut.sent_tokens;
+  const u32 lane = static_cast<u32>(tail.lane), first_row = static_cast<u32>(tail.warp % kRowGroups * 16);
+  const auto& v = tile.value;
+  if constexpr (kTokens <= 2) {
+    // Columns repeat the tokens, so that four lanes hold the same: two of them take the upper rows, two the lower ones.
+    const bool lower = (lane & 2) != 0;
+    const u32 row = first_row + (lower ? 8 : 0) + lane / 4;
+    const Sent at = sent_row(tail, it, row);
+    const float a = lower ? v[2] : v[0], next_a = __shfl_down_sync(~0u, a, 4);
+    if constexpr (kTokens == 2) {
+      const float b = lower ? v[3] : v[1], next_b = __shfl_down_sync(~0u, b, 4);
+      if (lane % 2 == 0 && row % 2 == 0) send(at.to, at.barrier, a, b, next_a, next_b);
+    } else if constexpr (kCut.owner_rows >= 4) {
+      const float third = __shfl_down_sync(~0u, a, 8), fourth = __shfl_down_sync(~0u, next_a, 8);
+      if (lane % 2 == 0 && row % 4 == 0) send(at.to, at.barrier, a, next_a, third, fourth);
+    } else {
+      if (lane % 2 == 0 && row % 2 == 0) send(at.to, at.barrier, a, next_a);
+    }
+  } else {
+    const bool lower = (lane & 1) != 0;
+    const Sent at = sent_row(tail, it, first_row + (lower ? 8 : 0) + lane / 4);
+    const float a = __shfl_xor_sync(~0u, lower ? v[0] : v[2], 1),
+                b = __shfl_xor_sync(~0u, lower ? v[1] : v[3], 1);
+    const u32 token = lane % 4 / 2 * 4;
+    if (token >= static_cast<u32>(kTokens)) return;
+    if (lower)
+      send(at.to + token * 4, at.barrier, a, b, v[2], v[3]);
+    else
+      send(at.to + token * 4, at.barrier, v[0], v[1], a, b);
+  }
+}
+
 /// Compute warps: multiplies the tile by the iteration's row block and sends the products to their owners.
 MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, bool failed) {
   const i32 row_group = tail.warp % kRowGroups, token_group = tail.warp / kRowGroups;
   if constexpr (kTokenTiles == 1 && kTokenGroups > 1)
     if (token_group != 0) return;
   device::wait_barrier(tail.weights_barrier(it.stage, row_group), static_cast<u32>(it.parity));
-  const u32 lane = static_cast<u32>(tail.lane);
   const Addresses from = fragments_of(tail, it.stage);
-  // This lane's two rows of the row block, and where they go.
-  u32 to[2], barrier[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const u32 row = static_cast<u32>(row_group * 16 + half * 8) + lane / 4;
-    const u32 owner = row / kCut.owner_rows, owner_row = row % kCut.owner_rows;
-    const u32 local = partials(tail, it) +
-                      (static_cast<u32>(tail.slice) * kCut.owner_rows + owner_row) * kCut.sent_pitch * 4;
-    to[half] = device::address_in_block(local, owner);
-    barrier[half] = device::address_in_block(tail.exchange_barrier(it.exchange), owner);
-  }
   if constexpr (kTokenTiles == 1) {
     device::Tile tile[1];
     each_time<Stage::product>([&] { multiply<1>(from, tile); });
     if (failed) spoil(tile);
-    const u32 token = lane % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float first = tile[0].value[2 * half], second = tile[0].value[2 * half + 1];
-      if constexpr (kCut.sent_tokens == 1) {
-        if (token == 0) send(to[half], barrier[half], first);
-      } else {
-        if (token < static_cast<u32>(kCut.sent_tokens))
-          send(to[half] + token * 4, barrier[half], first, second);
-      }
-    }
+    send_few(tail, it, tile[0]);
   } else {
+    // This lane's two rows of the row block.
+    const u32 lane = static_cast<u32>(tail.lane), row = static_cast<u32>(row_group * 16) + lane / 4;
+    const Sent at[2] = {sent_row(tail, it, row), sent_row(tail, it, row + 8)};
 #pragma unroll 1
     for (i32 pair = token_group * kPairsAtOnce; pair < kTilePairs; pair += kTokenGroups * kPairsAtOnce) {
       device::Tile tile[2 * kPairsAtOnce];
-      const Addresses at = {from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)};
-      each_time<Stage::product>([&] { multiply<2 * kPairsAtOnce>(at, tile); });
+      const Addresses pair_from = {from.weights, from.operand + static_cast<u32>(pair * 16 * kCut.pitch)};
+      each_time<Stage::product>([&] { multiply<2 * kPairsAtOnce>(pair_from, tile); });
       if (failed) spoil(tile);
 #pragma unroll
       for (int i = 0; i < kPairsAtOnce; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          send(to[half] + static_cast<u32>(pair + i) * 64 + lane % 4 * 16, barrier[half],
+          send(at[half].to + static_cast<u32>(pair + i) * 64 + lane % 4 * 16, at[half].barrier,
                tile[2 * i].value[2 * half], tile[2 * i].value[2 * half + 1], tile[2 * i + 1].value[2 * half],
                tile[2 * i + 1].value[2 * half + 1]);
     }
@@ -168,12 +186,12 @@ MOETAIL_DEVICE void send_some_squares(const Tail& tail, const Iteration& it, i32
     for (int i = 0; i < kSquareTokens; ++i) sums[i] = __shfl_sync(~0u, sum, 8 * i);
     if (tail.lane >= kGeometry.slices) return;
     const u32 block = static_cast<u32>(tail.lane);
-    const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kGeometry.tile + base) * 4;
+    const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kCut.squares_pitch + base) * 4;
     send(device::address_in_block(local, block), device::address_in_block(barrier, block), sums[0], sums[1],
          sums[2], sums[3]);
   } else {
     if (token >= kGeometry.tile) return;
-    const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kGeometry.tile + token) * 4;
+    const u32 local = squares(tail, it) + static_cast<u32>(tail.slice * kCut.squares_pitch + token) * 4;
 #pragma unroll
     for (i32 block = part; block < kGeometry.slices; block += 8)
       send(device::address_in_block(local, static_cast<u32>(block)),
@@ -181,16 +199,17 @@ MOETAIL_DEVICE void send_some_squares(const Tail& tail, const Iteration& it, i32
   }
 }
 
-// The side warp alone sends up to eight tokens' squares, which take as long as the product beside it; of more all warps send some. Alone it
-// took 7 us for 128 tokens (H200, 2026-11-30).
-inline constexpr i32 kSquareWarps = kGeometry.tile > 8 ? kComputeWarps + 1 : 1;
+// The side warp alone sends up to eight tokens' squares, which take as long as the product beside it; of more the compute warps send some each, of
+// their team's tokens. One warp took 7 us for 128 tokens (H200, 2026-11-30).
+inline constexpr bool kSideSendsSquares = kGeometry.tile <= 8;
 
 MOETAIL_DEVICE void send_squares(const Tail& tail, const Iteration& it, bool failed) {
+  constexpr i32 kStep = kSideSendsSquares ? kSquareTokens : kSquareTokens * kTeamWarps;
+  const i32 first = kSideSendsSquares ? 0 : (kComputeWarps - 1 - tail.warp) % kTeamWarps * kSquareTokens;
   const i32 tokens = tokens_of(tail, it.tile);
 #pragma unroll 1
-  for (i32 base = (kSideWarp - tail.warp) * kSquareTokens; base < kGeometry.tile;
-       base += kSquareTokens * kSquareWarps)
-    send_some_squares(tail, it, base, tokens, failed);
+  for (i32 i = first; i < kGeometry.tile / kTeams; i += kStep)
+    send_some_squares(tail, it, kSideSendsSquares ? i : team_token(tail, i), tokens, failed);
 }
 
 }  // namespace moetail::kernels

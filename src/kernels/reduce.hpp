@@ -74,13 +74,6 @@ MOETAIL_DEVICE void set_operand(const Tail& tail, i32 tile_token, i32 line, cons
       squares);
 }
 
-/// Tokens of tile `tile`.
-MOETAIL_DEVICE i32 tokens_of(const Tail& tail, i32 tile) {
-  if constexpr (kExactBatch && kMaxBatch <= kGeometry.tile) return kMaxBatch;
-  const i32 left = tail.batch - tile * kGeometry.tile;
-  return left < kGeometry.tile ? left : kGeometry.tile;
-}
-
 /// Compute warps: eight lanes a line. False after a fault.
 MOETAIL_DEVICE bool spread_latents(const Tail& tail, i32 tile) {
   stall<Site::latent_poll>(tail.args, tail.block());
@@ -107,10 +100,10 @@ MOETAIL_DEVICE bool reduce_latents(const Tail& tail, i32 tile) {
   if constexpr (kSpreads) return spread_latents(tail, tile);
   stall<Site::latent_poll>(tail.args, tail.block());
   const u32 lines = static_cast<u32>(tail.slice_lines()),
-            count = static_cast<u32>(tokens_of(tail, tile)) * lines;
+            count = static_cast<u32>(team_tokens(tail, tile)) * lines;
 #pragma unroll 1
-  for (u32 i = static_cast<u32>(tail.thread); i < count; i += kComputeWarps * 32) {
-    const i32 tile_token = static_cast<i32>(i / lines), line = static_cast<i32>(i % lines);
+  for (u32 i = static_cast<u32>(team_thread(tail)); i < count; i += kTeamThreads) {
+    const i32 tile_token = team_token(tail, static_cast<i32>(i / lines)), line = static_cast<i32>(i % lines);
     device::Columns x;
     if constexpr (kTimes<Stage::polls> == 0) x = {};
     bool there = true;
@@ -180,9 +173,10 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
   constexpr i32 kEach = kIsReduced ? 2 : 1;
   stall<kIsReduced ? Site::reduced_poll : Site::gather_poll>(tail.args, tail.block());
   const u32 lines = static_cast<u32>(tail.slice_lines()),
-            count = static_cast<u32>(tokens_of(tail, tile)) * lines;
+            count = static_cast<u32>(team_tokens(tail, tile)) * lines;
+  const auto token_of = [&](u32 i) { return team_token(tail, static_cast<i32>(i / lines)); };
 #pragma unroll 1
-  for (u32 base = static_cast<u32>(tail.thread); base < count; base += kSummedInFlight * kComputeWarps * 32) {
+  for (u32 base = static_cast<u32>(team_thread(tail)); base < count; base += kSummedInFlight * kTeamThreads) {
     Line got[kSummedInFlight][kEach];
     const Line* from[kSummedInFlight];
     Waiter waiter = tail.waiter();
@@ -190,10 +184,9 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
 #pragma unroll
     for (int u = 0; u < kSummedInFlight; ++u) {
       // Past the end the last item is taken again: nothing of it is used.
-      const u32 i = base + u * kComputeWarps * 32 < count ? base + u * kComputeWarps * 32 : base;
-      from[u] =
-          tail.view.mine<Line, kRegion>(tail.slot, 0, tile * kGeometry.tile + static_cast<i32>(i / lines)) +
-          kEach * (tail.slice_begin() + static_cast<i32>(i % lines));
+      const u32 i = base + u * kTeamThreads < count ? base + u * kTeamThreads : base;
+      from[u] = tail.view.mine<Line, kRegion>(tail.slot, 0, tile * kGeometry.tile + token_of(i)) +
+                kEach * (tail.slice_begin() + static_cast<i32>(i % lines));
     }
     const auto look = [&](Spot& where) {
 #pragma unroll
@@ -206,11 +199,11 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
       for (int u = 0; u < kSummedInFlight; ++u)
 #pragma unroll
         for (int j = 0; j < kEach; ++j)
-          if (protocol::has_empty(got[u][j]) && missing++ == 0 && base + u * kComputeWarps * 32 < count)
-            lost = base + u * kComputeWarps * 32;
+          if (protocol::has_empty(got[u][j]) && missing++ == 0 && base + u * kTeamThreads < count)
+            lost = base + u * kTeamThreads;
       if (missing != 0) {
         const i32 line = tail.slice_begin() + static_cast<i32>(lost % lines);
-        where.token = tile * kGeometry.tile + static_cast<i32>(lost / lines);
+        where.token = tile * kGeometry.tile + token_of(lost);
         if constexpr (!kIsReduced) where.peer = line / (kLatentLines / kRanks);
       }
       return missing;
@@ -220,7 +213,7 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
     if (!there) return false;
 #pragma unroll
     for (int u = 0; u < kSummedInFlight; ++u) {
-      const u32 i = base + u * kComputeWarps * 32;
+      const u32 i = base + u * kTeamThreads;
       if (i >= count) break;
       device::Columns x;
       if constexpr (kIsReduced) {
@@ -229,7 +222,7 @@ MOETAIL_DEVICE bool take_summed(const Tail& tail, i32 tile) {
       } else {
         x = device::columns_of(got[u][0]);
       }
-      set_operand(tail, static_cast<i32>(i / lines), static_cast<i32>(i % lines), x);
+      set_operand(tail, token_of(i), static_cast<i32>(i % lines), x);
     }
   }
   return true;
@@ -265,7 +258,7 @@ MOETAIL_DEVICE u32 partials(const Tail& tail, const Iteration& it) {
   return tail.shared + kShared.partials + static_cast<u32>(it.exchange * partials_bytes(kCut, kGeometry));
 }
 MOETAIL_DEVICE u32 squares(const Tail& tail, const Iteration& it) {
-  return tail.shared + kShared.squares + static_cast<u32>(it.exchange * squares_bytes(kGeometry));
+  return tail.shared + kShared.squares + static_cast<u32>(it.exchange * squares_bytes(kCut, kGeometry));
 }
 MOETAIL_DEVICE u32 shared_sums(const Tail& tail, const Iteration& it) {
   return tail.shared + kShared.shared_sums + static_cast<u32>(it.exchange * sums_bytes(kCut, kGeometry));
@@ -275,10 +268,6 @@ MOETAIL_DEVICE u32 shared_sums(const Tail& tail, const Iteration& it) {
 MOETAIL_DEVICE i32 owned_row(const Tail& tail, i32 row_block) {
   return row_block * kGeometry.row_block + tail.slice * kCut.owner_rows;
 }
-
-// Warps that poll shared partials, the side warp and those before it. Alone it is done before the others have polled latents, but not before they
-// have what was summed elsewhere.
-inline constexpr i32 kSharedWarps = kSumsOnce ? (kGeometry.tile + 31) / 32 : 1;
 
 /// Item `i` of the shared partials that a block polls in the iterations [first, first + count) of one tile: a token of an iteration.
 struct SharedItem {
@@ -331,13 +320,13 @@ MOETAIL_DEVICE bool spread_shared(const Tail& tail, i32 first, i32 count) {
   return true;
 }
 
-/// These warps, an item a lane: the shared partials of this block's rows in those iterations, summed in rank order. False after a fault.
+/// The side warp, an item a lane: the shared partials of this block's rows in those iterations, summed in rank order. False after a fault.
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 first, i32 count) {
   if constexpr (kSpreads) return spread_shared(tail, first, count);
   stall<Site::shared_poll>(tail.args, tail.block());
   const i32 tokens = tokens_of(tail, iteration_of(tail, first).tile);
 #pragma unroll 1
-  for (i32 i = (kSideWarp - tail.warp) * 32 + tail.lane; i < tokens * count; i += 32 * kSharedWarps) {
+  for (i32 i = tail.lane; i < tokens * count; i += 32) {
     const SharedItem item = shared_item(tail, first, tokens, i);
     if (item.row >= kShape.shard()) continue;
     device::Columns sum;
@@ -353,14 +342,18 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 first, i32 count) {
   return true;
 }
 
-/// The polls of the iterations [first, first + count) of one tile. False after a fault.
-MOETAIL_DEVICE bool reduce_iterations(const Tail& tail, i32 first, i32 count) {
-  bool there = true;
-  if (tail.warp > kSideWarp - kSharedWarps)
-    each_time<Stage::shared_polls>([&] { there = reduce_shared(tail, first, count); });
+/// The polls of the iterations [first, first + count) of one tile: the operand is the compute warps', and the side warp, which none of them waits for,
+/// leaves the sums of the shared partials to those who finish rows. False after a fault.
+MOETAIL_DEVICE bool reduce_iterations(const Tail& tail, i32 first, i32 count, bool alive) {
   const Iteration it = iteration_of(tail, first);
-  if (tail.warp == kSideWarp || !is_first_of_tile(tail, it)) return there;
-  return there && reduce_tile(tail, it.tile);
+  if (tail.warp == kSideWarp) {
+    if (alive) each_time<Stage::shared_polls>([&] { alive = reduce_shared(tail, first, count); });
+    if (!alive) tail.set_failed();
+    __syncwarp();
+    if (tail.lane == 0) device::arrive_barrier(tail.sums_barrier());
+    return alive;
+  }
+  return alive && (!is_first_of_tile(tail, it) || reduce_tile(tail, it.tile));
 }
 
 }  // namespace moetail::kernels

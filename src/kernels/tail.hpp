@@ -49,6 +49,10 @@ struct Tail {
     return weights_barrier(kGeometry.stages, 0) + static_cast<u32>(exchange) * 8;
   }
   MOETAIL_DEVICE u32 gamma_barrier() const { return exchange_barrier(kGeometry.exchanges); }
+  /// Of what a team's compute warps have made of its operand.
+  MOETAIL_DEVICE u32 team_barrier(i32 team) const { return gamma_barrier() + static_cast<u32>(1 + team) * 8; }
+  /// Of the shared partials' sums.
+  MOETAIL_DEVICE u32 sums_barrier() const { return team_barrier(kMostTeams); }
   MOETAIL_DEVICE u32 words() const { return shared + kShared.words; }
   MOETAIL_DEVICE u32 control_barrier() const { return words() + block_words::kBarrier; }
   MOETAIL_DEVICE bool has_failed() const { return device::load_shared(words() + block_words::kFailed) != 0; }

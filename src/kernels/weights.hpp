@@ -3,7 +3,7 @@
 // stages through which row blocks of the shard stream. Resident is the case where a cluster's row blocks all fit.
 #pragma once
 
-#include "kernels/tail.hpp"
+#include "kernels/team.hpp"
 
 namespace moetail::kernels {
 
@@ -99,6 +99,8 @@ MOETAIL_DEVICE void open_block(const Tail& tail, i32 num_iterations) {
   if (tail.thread == 0) {
     for (i32 i = 0; i < kGeometry.stages * kRowGroups + kGeometry.exchanges + 1; ++i)
       device::init_barrier(tail.weights_barrier(0, i));
+    for (i32 team = 0; team < kTeams; ++team) device::init_barrier(tail.team_barrier(team), kTeamWarps);
+    device::init_barrier(tail.sums_barrier());
     device::init_barrier(tail.control_barrier());
     device::fence_barrier_init();
     for (i32 i = 0; i < (kExchangesAreOwn ? num_iterations : 1); ++i)

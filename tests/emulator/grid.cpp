@@ -19,18 +19,19 @@ constexpr unsigned kStaticBytes = 1024;
 // Copies land within so many steps.
 constexpr unsigned kLandingSteps = 4096;
 
-/// mbarrier of one arrival a phase, in the 8 bytes that it has.
+/// mbarrier, in the 8 bytes that it has.
 struct Barrier {
   std::int32_t missing_bytes;
   std::uint16_t arrivals_due;
-  std::uint16_t phase;
+  std::uint16_t arrivals : 15;  ///< of each phase
+  std::uint16_t phase : 1;
 };
 static_assert(sizeof(Barrier) == 8);
 
 void end_phase_if_complete(Barrier& barrier) {
   if (barrier.arrivals_due != 0 || barrier.missing_bytes != 0) return;
-  barrier.arrivals_due = 1;
-  ++barrier.phase;
+  barrier.arrivals_due = barrier.arrivals;
+  barrier.phase ^= 1;
 }
 
 /// The block of the cluster whose shared memory `address` is in.
@@ -328,8 +329,9 @@ unsigned address_in_block(unsigned address, unsigned block) {
   return (address & ((1u << kWindowBits) - 1)) | (block + 1) << kWindowBits;
 }
 
-void init_barrier(unsigned barrier) {
-  barrier_at(barrier) = {0, 1, 0};
+void init_barrier(unsigned barrier, unsigned arrivals) {
+  const auto count = static_cast<std::uint16_t>(arrivals & 0x7FFF);
+  barrier_at(barrier) = {0, count, count, 0};
 }
 void expect_bytes(unsigned barrier, unsigned bytes) {
   Barrier& it = barrier_at(barrier);
@@ -338,12 +340,12 @@ void expect_bytes(unsigned barrier, unsigned bytes) {
 }
 void arrive_barrier(unsigned barrier) {
   Barrier& it = barrier_at(barrier);
-  if (it.arrivals_due == 0) fail("mbarrier.arrive: the phase has had its arrival");
+  if (it.arrivals_due == 0) fail("mbarrier.arrive: the phase has had its arrivals");
   --it.arrivals_due;
   end_phase_if_complete(it);
 }
 bool has_ended(unsigned barrier, unsigned parity) {
-  return barrier_at(barrier).phase % 2 != parity;
+  return barrier_at(barrier).phase != parity;
 }
 void copy_later(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
   Api::add_landing(to, from, {}, bytes, barrier);

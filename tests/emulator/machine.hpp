@@ -47,7 +47,7 @@ unsigned address_of_dynamic();
 unsigned address_in_block(unsigned address, unsigned block);
 
 // Barriers that count bytes: PTX's mbarrier, one arrival a phase.
-void init_barrier(unsigned barrier);
+void init_barrier(unsigned barrier, unsigned arrivals);
 void expect_bytes(unsigned barrier, unsigned bytes);
 void arrive_barrier(unsigned barrier);
 bool has_ended(unsigned barrier, unsigned parity);

@@ -65,7 +65,7 @@ void successor_t1(const Gpu& gpu) {
       Call call;
       call.batch = i % 3 == 0 ? 8 : 1;
       call.seed = 70 + static_cast<u64>(i);
-      call.trigger = trigger;
+      call.choice.trigger = trigger;
       calls.push_back(call);
     }
     rig.warm_up(calls);
@@ -97,7 +97,7 @@ void successor_replay(const Gpu& gpu) {
       Rig rig(gpu, small_shape(8), World::replay, 1, 5);
       Call call;
       call.batch = batch;
-      call.trigger = trigger;
+      call.choice.trigger = trigger;
       call.put = kernels::PutBy::own;
       const auto inputs = rig.upload(call);
       rig.fill_peers(call, inputs);

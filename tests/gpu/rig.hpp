@@ -79,7 +79,7 @@ struct Call {
   bool publishes =
       true;  ///< publish and twoshot: false where the partial is in the mailbox already (kernels/ablation.hpp)
   kernels::PutBy put = kernels::PutBy::peers;
-  int trigger = KernelChoice::kOwnTrigger;  ///< as the engine has it
+  KernelChoice choice;  ///< the plan's own, or another of the tail's kernel
   u64 seed = 1;
   int layer = 0;             ///< label; a rig of several layers takes the weights by it
   std::optional<float> eps;  ///< another than the rig's shape has

@@ -69,7 +69,7 @@ kernels::PlanRequest Rig::plan_request(const Call& call, kernels::Kind kind) con
   request.polls_shared = call.mode == Mode::front_poll;
   request.put = call.put;
   request.launch_ranks = world_ == World::loopback ? shape_.ranks : 1;
-  request.choice.trigger = call.trigger;
+  request.choice = call.choice;
   if (kind == kernels::Kind::take) {
     // The same kernel for every mode.
     request.mode = Mode::front;

@@ -6,8 +6,8 @@
 
 namespace moetail::device {
 
-MOETAIL_DEVICE void init_barrier(u32 barrier) {
-  emulator::init_barrier(barrier);
+MOETAIL_DEVICE void init_barrier(u32 barrier, u32 arrivals = 1) {
+  emulator::init_barrier(barrier, arrivals);
 }
 MOETAIL_DEVICE void fence_barrier_init() {}
 MOETAIL_DEVICE void expect_bytes(u32 barrier, u32 bytes) {
