@@ -22,8 +22,8 @@ constexpr std::size_t bucket_index(int batch) {
 }
 
 /// Where a launch lets its successor start, in the order of kernels::Trigger's numbers.
-inline constexpr std::array<const char*, 6> kTriggerNames = {
-    "at_entry", "after_polls", "never", "after_publication", "after_errands", "after_product"};
+inline constexpr std::array<const char*, 7> kTriggerNames = {
+    "at_entry", "after_polls", "never", "after_publication", "after_errands", "after_product", "after_wait"};
 
 struct KernelChoice {
   static constexpr int kOwn = 0, kOwnTrigger = -1;  ///< the plan's own choice

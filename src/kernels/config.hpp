@@ -90,7 +90,8 @@ enum class Trigger : int {
   none = 2,
   after_publish = 3,
   after_errands = 4,
-  after_product = 5
+  after_product = 5,
+  after_wait = 6
 };
 
 inline constexpr Shape kShape{MOETAIL_HIDDEN,   MOETAIL_LATENT,        MOETAIL_RANKS, MOETAIL_TOP_K,

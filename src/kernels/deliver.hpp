@@ -12,27 +12,31 @@ namespace moetail::kernels {
 inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps - 1 : kComputeWarps + 1;
 inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
 
-/// Where a front's re-arm holds up least: up to 4 tokens and at 16 while the exchange is under way, 3.36 us a layer instead of 3.46 at B = 1; else
-/// between publication and polls, where 8 and 32 tokens lose less (H200, 2026-11-30).
-inline constexpr bool kRearmsInExchange =
-    kPublishes && !kSumsOnce && (kMaxBatch <= 4 || kMaxBatch == 16) && !kRearmsLate;
-// There the side warp has time for it, too.
-inline constexpr i32 kRearmWarps = kRearmsInExchange && kMaxBatch <= 8 ? kErrandWarps + 1 : kErrandWarps;
+/// A front of few tokens: the highest compute warp, which has no latents to poll, re-arms while the others poll all that a block has to. Up to 4 tokens
+/// no store then stands before a poll or an output row: 0.2 us at B = 1 and T = 16 (H200, 2026-11-30).
+inline constexpr bool kIdleWarpRearms =
+    kPublishes && !kSumsOnce && !kRearmsLate && kGeometry.exchanges == 1 && kMaxBatch <= 4;
 
-/// The order in which a block's threads take it: the highest warp below the side warp first, since small batches are polled by the
-/// lowest, then the side warp and the first, or neither. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
+/// Else a front's re-arm of so few, and of 16, holds up least while the exchange is under way, and others between publication and polls.
+inline constexpr bool kRearmsInExchange =
+    kPublishes && !kSumsOnce && !kRearmsLate && !kIdleWarpRearms && (kMaxBatch <= 4 || kMaxBatch == 16);
+inline constexpr i32 kRearmWarps = kIdleWarpRearms                       ? 1
+                                   : kRearmsInExchange && kMaxBatch <= 8 ? kErrandWarps + 1
+                                                                         : kErrandWarps;
+
+/// The order in which a block's threads take it: the highest compute warp first, since small batches are polled by the lowest. The side warp, which
+/// polls little of many tokens, before it; of few after those that share them. At B = 8 the spread took 3 us off against one warp a block (H200 probe).
 MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
-  const i32 warp = tail.warp == 0           ? kSideWarp
+  const i32 warp = kMaxBatch > 8            ? kSideWarp - tail.warp
+                   : tail.warp == 0         ? kSideWarp
                    : tail.warp == kSideWarp ? kSideWarp - 1
                                             : kSideWarp - 1 - tail.warp;
   return warp * 32 + tail.lane;
 }
 
-/// The warps of block 0 that wait for the peers' headers and send this rank's. The first is one that has no rows to sum for others, so that ranks that
-/// disagree find it out before a wait for rows ends: at 128 tokens a sharing block's 16 compute warps all have some.
-inline constexpr i32 kHeaderWarp = kMaxBatch <= 8                           ? 2
-                                   : kShares && kComputeWarps == kManyWarps ? kSideWarp
-                                                                            : kSideWarp - 1,
+/// The warps of block 0 that wait for the peers' headers and send this rank's. Of many tokens it is the one that has no rows to sum for others, so that
+/// ranks that disagree find it out before a wait for rows ends.
+inline constexpr i32 kHeaderWarp = kMaxBatch <= 8 ? 2 : kSideWarp,
                      kSendsHeaderWarp = kMaxBatch <= 8 ? 3 : kSideWarp;
 
 MOETAIL_DEVICE protocol::Header header_of(const Tail& tail) {
@@ -125,12 +129,29 @@ MOETAIL_DEVICE bool is_dirty(const Tail& tail, Region region) {
   return (tail.previous.regions & protocol::region_bit(region)) != 0;
 }
 
+/// One warp: the previous batch's rows of every source's mailbox filled with the sentinel, a few lanes a source, so that one store has lines of all.
+template <Region kRegion>
+MOETAIL_DEVICE void rearm_sources(const Tail& tail, i32 slot, i32 part, i32 parts) {
+  static_assert(protocol::spec_of(kRegion).per_source);
+  constexpr u32 kLanes = 32 / kRanks;
+  constexpr u32 kRowLines = static_cast<u32>(kRowBytes<kRegion> / protocol::kLineBytes);
+  const u32 lane = static_cast<u32>(tail.lane);
+  const i32 source = static_cast<i32>(lane / kLanes);
+  u8* box = kKeepsMailboxes || source != tail.args.rank ? tail.args.rearm_others : tail.view.own;
+  Line* to = reinterpret_cast<Line*>(box + place<kRegion>(slot, source, 0));
+  const Part lines = part_of(tail.previous.batch * kRowLines, part, parts);
+#pragma unroll 1
+  for (u32 i = lines.begin + lane % kLanes; i < lines.end; i += kLanes)
+    device::store_weak(to + i, protocol::line_of(protocol::kEmptyWord));
+}
+
 /// Fills the previous batch's rows of every source's mailbox with the sentinel. A warp takes a source, or more of them one, and a lane a
 /// line. What other sources own is re-armed in the box that the host named for it.
 template <Region kRegion>
 MOETAIL_DEVICE void rearm_region(const Tail& tail, i32 slot, i32 errand, i32 part, i32 parts) {
   if (!is_dirty(tail, kRegion)) return;
   constexpr bool kPerSource = protocol::spec_of(kRegion).per_source;
+  if constexpr (kPerSource && kIdleWarpRearms) return rearm_sources<kRegion>(tail, slot, part, parts);
   constexpr i32 kSources = kPerSource ? kRanks : 1;
   // Warps that share a source's lines, the first of them one source and the next the next one.
   constexpr i32 kWarpsEach = kRearmWarps / kSources > 0 ? kRearmWarps / kSources : 1;

@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   trigger_at(Trigger::at_entry);
   if constexpr (!kPollsSlots) device::wait_for_predecessor();
   mark<Mark::ready>(tail);
+  trigger_at(Trigger::after_wait);
 
   bool alive = publish_latents(tail);
   mark<Mark::published>(tail);

@@ -174,9 +174,11 @@ bool shares(const PlanRequest& request, int bucket) {
 /// after the publication, 3.38 after the errands; at 16 4.96 after the errands, 5.2 after the polls; at 32 8.0 after the polls, 8.4 before (H200,
 /// 2026-11-30).
 int trigger_of(const PlanRequest& request, int bucket) {
-  constexpr int kAfterPoll = 1, kNone = 2, kAfterPublication = 3, kAfterErrands = 4;
+  constexpr int kAfterPoll = 1, kNone = 2, kAfterPublication = 3, kAfterErrands = 4, kAfterWait = 6;
   if (request.launch_ranks > 1) return kNone;
   if (request.choice.trigger >= 0) return request.choice.trigger;
+  if (request.kind == Kind::front && request.mode == Mode::front && bucket <= 4 && request.shape.ranks >= 4)
+    return kAfterWait;
   if (request.kind == Kind::front && bucket <= 16)
     return request.mode != Mode::twoshot && bucket <= 8 ? kAfterPublication : kAfterErrands;
   return bucket >= 16 ? kAfterPoll : kAfterErrands;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/matrix.hpp"
+#include "device/pin.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/weights.hpp"
 
@@ -38,7 +39,7 @@ MOETAIL_DEVICE Addresses fragments_of(const Tail& tail, i32 stage) {
       tail.shared + kShared.operand + part + row % kTokens * kCut.pitch};
 }
 
-/// One n8 tile, or a pair of them, of this warp's 16 rows.
+/// n8 tiles of this warp's 16 rows.
 template <int kTiles>
 MOETAIL_DEVICE void multiply(const Addresses& from, device::Tile (&out)[kTiles]) {
   device::Tile chain[kChains][kTiles] = {};
@@ -91,54 +92,78 @@ MOETAIL_DEVICE Sent sent_row(const Tail& tail, const Iteration& it, u32 row) {
           device::address_in_block(tail.exchange_barrier(it.exchange), owner)};
 }
 
+/// Of the one n8 tile of up to 8 tokens: which of its warp's rows a lane sends, and where its product's operands are.
+struct Ready {
+  Addresses from;
+  u32 row;
+  Sent at;
+};
+
+/// What a compute warp works out before the operand is there, where it is not needed again and again.
+MOETAIL_DEVICE Ready make_ready(const Tail& tail, const Iteration& it) {
+  Ready ready;
+  if constexpr (kTokenTiles == 1) {
+    const u32 lane = static_cast<u32>(tail.lane);
+    // Up to two tokens four lanes hold the same: two of them have the upper rows, two the lower ones.
+    const bool lower = (lane & (kCut.sent_tokens <= 2 ? 2 : 1)) != 0;
+    ready.from = fragments_of(tail, it.stage);
+    ready.row = static_cast<u32>(tail.warp % kRowGroups * 16) + (lower ? 8 : 0) + lane / 4;
+    ready.at = sent_row(tail, it, ready.row);
+    if constexpr (kCut.sent_tokens > 2) ready.at.to += lane % 4 / 2 * 16;
+    if constexpr (!kExchangesAreOwn)
+      for (u32* value :
+           {&ready.from.weights, &ready.from.operand, &ready.row, &ready.at.to, &ready.at.barrier})
+        device::pin(*value);
+  }
+  return ready;
+}
+
 /// The one n8 tile of up to 8 tokens. The network of a cluster takes a piece of up to 16 bytes at a time, whatever it holds, so lanes hand each other
 /// what lies side by side at the owner: rows of one token, two of each of two, or four tokens of a row.
-MOETAIL_DEVICE void send_few(const Tail& tail, const Iteration& it, const device::Tile& tile) {
+MOETAIL_DEVICE void send_few(const Tail& tail, const Ready& ready, const device::Tile& tile) {
   constexpr i32 kTokens = kCut.sent_tokens;
-  const u32 lane = static_cast<u32>(tail.lane), first_row = static_cast<u32>(tail.warp % kRowGroups * 16);
+  const u32 lane = static_cast<u32>(tail.lane);
   const auto& v = tile.value;
+  const Sent& at = ready.at;
   if constexpr (kTokens <= 2) {
-    // Columns repeat the tokens, so that four lanes hold the same: two of them take the upper rows, two the lower ones.
     const bool lower = (lane & 2) != 0;
-    const u32 row = first_row + (lower ? 8 : 0) + lane / 4;
-    const Sent at = sent_row(tail, it, row);
     const float a = lower ? v[2] : v[0], next_a = __shfl_down_sync(~0u, a, 4);
     if constexpr (kTokens == 2) {
       const float b = lower ? v[3] : v[1], next_b = __shfl_down_sync(~0u, b, 4);
-      if (lane % 2 == 0 && row % 2 == 0) send(at.to, at.barrier, a, b, next_a, next_b);
+      if (lane % 2 == 0 && ready.row % 2 == 0) send(at.to, at.barrier, a, b, next_a, next_b);
     } else if constexpr (kCut.owner_rows >= 4) {
       const float third = __shfl_down_sync(~0u, a, 8), fourth = __shfl_down_sync(~0u, next_a, 8);
-      if (lane % 2 == 0 && row % 4 == 0) send(at.to, at.barrier, a, next_a, third, fourth);
+      if (lane % 2 == 0 && ready.row % 4 == 0) send(at.to, at.barrier, a, next_a, third, fourth);
     } else {
-      if (lane % 2 == 0 && row % 2 == 0) send(at.to, at.barrier, a, next_a);
+      if (lane % 2 == 0 && ready.row % 2 == 0) send(at.to, at.barrier, a, next_a);
     }
   } else {
     const bool lower = (lane & 1) != 0;
-    const Sent at = sent_row(tail, it, first_row + (lower ? 8 : 0) + lane / 4);
     const float a = __shfl_xor_sync(~0u, lower ? v[0] : v[2], 1),
                 b = __shfl_xor_sync(~0u, lower ? v[1] : v[3], 1);
-    const u32 token = lane % 4 / 2 * 4;
-    if (token >= static_cast<u32>(kTokens)) return;
+    if (lane % 4 / 2 * 4 >= static_cast<u32>(kTokens)) return;
     if (lower)
-      send(at.to + token * 4, at.barrier, a, b, v[2], v[3]);
+      send(at.to, at.barrier, a, b, v[2], v[3]);
     else
-      send(at.to + token * 4, at.barrier, v[0], v[1], a, b);
+      send(at.to, at.barrier, v[0], v[1], a, b);
   }
 }
 
 /// Compute warps: multiplies the tile by the iteration's row block and sends the products to their owners.
-MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, bool failed) {
+MOETAIL_DEVICE void multiply_and_send(const Tail& tail, const Iteration& it, Ready ready, bool failed) {
   const i32 row_group = tail.warp % kRowGroups, token_group = tail.warp / kRowGroups;
   if constexpr (kTokenTiles == 1 && kTokenGroups > 1)
     if (token_group != 0) return;
   device::wait_barrier(tail.weights_barrier(it.stage, row_group), static_cast<u32>(it.parity));
-  const Addresses from = fragments_of(tail, it.stage);
   if constexpr (kTokenTiles == 1) {
     device::Tile tile[1];
-    each_time<Stage::product>([&] { multiply<1>(from, tile); });
+    // Where iterations follow each other registers are short, and the wait for weights is the long one.
+    if constexpr (kExchangesAreOwn) ready = make_ready(tail, it);
+    each_time<Stage::product>([&] { multiply<1>(ready.from, tile); });
     if (failed) spoil(tile);
-    send_few(tail, it, tile[0]);
+    send_few(tail, ready, tile[0]);
   } else {
+    const Addresses from = fragments_of(tail, it.stage);
     // This lane's two rows of the row block.
     const u32 lane = static_cast<u32>(tail.lane), row = static_cast<u32>(row_group * 16) + lane / 4;
     const Sent at[2] = {sent_row(tail, it, row), sent_row(tail, it, row + 8)};
@@ -199,17 +224,22 @@ MOETAIL_DEVICE void send_some_squares(const Tail& tail, const Iteration& it, i32
   }
 }
 
-// The side warp alone sends up to eight tokens' squares, which take as long as the product beside it; of more the compute warps send some each, of
-// their team's tokens. One warp took 7 us for 128 tokens (H200, 2026-11-30).
-inline constexpr bool kSideSendsSquares = kGeometry.tile <= 8;
+// The side warp alone sends up to eight tokens' squares, which take as long as the product beside it; of more all warps, of teams the compute warps, send
+// some each, of their team's tokens. One warp took 7 us for 128 tokens (H200, 2026-11-30).
+inline constexpr i32 kSquareWarps = kGeometry.tile <= 8 ? 1 : kTeams > 1 ? kTeamWarps : kComputeWarps + 1;
+
+/// This warp sends some.
+MOETAIL_DEVICE bool sends_squares(const Tail& tail) {
+  if constexpr (kSquareWarps == 1) return tail.warp == kSideWarp;
+  return kTeams == 1 || tail.warp < kComputeWarps;
+}
 
 MOETAIL_DEVICE void send_squares(const Tail& tail, const Iteration& it, bool failed) {
-  constexpr i32 kStep = kSideSendsSquares ? kSquareTokens : kSquareTokens * kTeamWarps;
-  const i32 first = kSideSendsSquares ? 0 : (kComputeWarps - 1 - tail.warp) % kTeamWarps * kSquareTokens;
   const i32 tokens = tokens_of(tail, it.tile);
+  const i32 warp = kTeams > 1 ? tail.warp % kTeamWarps : kSideWarp - tail.warp;
 #pragma unroll 1
-  for (i32 i = first; i < kGeometry.tile / kTeams; i += kStep)
-    send_some_squares(tail, it, kSideSendsSquares ? i : team_token(tail, i), tokens, failed);
+  for (i32 i = warp * kSquareTokens; i < kGeometry.tile / kTeams; i += kSquareTokens * kSquareWarps)
+    send_some_squares(tail, it, team_token(tail, i), tokens, failed);
 }
 
 }  // namespace moetail::kernels

@@ -320,25 +320,29 @@ MOETAIL_DEVICE bool spread_shared(const Tail& tail, i32 first, i32 count) {
   return true;
 }
 
-/// The side warp, an item a lane: the shared partials of this block's rows in those iterations, summed in rank order. False after a fault.
+/// A lane: the shared partials of one item, summed in rank order. False after a fault.
+MOETAIL_DEVICE bool reduce_shared_item(const Tail& tail, const SharedItem& item) {
+  if (item.row >= kShape.shard()) return true;
+  device::Columns sum;
+  Line own{};
+  if constexpr (kPushes)
+    if (!own_shared(tail, item, own)) return false;
+  if (!sum_ranks<Region::shared>(tail, Site::shared_poll, item.batch_token, item.row / protocol::kLineColumns,
+                                 sum, kPushes ? &own : nullptr))
+    return false;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) set_shared_sum(tail, item, j, sum.value[j]);
+  return true;
+}
+
+/// The side warp, an item a lane: the shared partials of this block's rows in those iterations. False after a fault.
 MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 first, i32 count) {
   if constexpr (kSpreads) return spread_shared(tail, first, count);
   stall<Site::shared_poll>(tail.args, tail.block());
   const i32 tokens = tokens_of(tail, iteration_of(tail, first).tile);
 #pragma unroll 1
-  for (i32 i = tail.lane; i < tokens * count; i += 32) {
-    const SharedItem item = shared_item(tail, first, tokens, i);
-    if (item.row >= kShape.shard()) continue;
-    device::Columns sum;
-    Line own{};
-    if constexpr (kPushes)
-      if (!own_shared(tail, item, own)) return false;
-    if (!sum_ranks<Region::shared>(tail, Site::shared_poll, item.batch_token,
-                                   item.row / protocol::kLineColumns, sum, kPushes ? &own : nullptr))
-      return false;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) set_shared_sum(tail, item, j, sum.value[j]);
-  }
+  for (i32 i = tail.lane; i < tokens * count; i += 32)
+    if (!reduce_shared_item(tail, shared_item(tail, first, tokens, i))) return false;
   return true;
 }
 
@@ -347,6 +351,7 @@ MOETAIL_DEVICE bool reduce_shared(const Tail& tail, i32 first, i32 count) {
 MOETAIL_DEVICE bool reduce_iterations(const Tail& tail, i32 first, i32 count, bool alive) {
   const Iteration it = iteration_of(tail, first);
   if (tail.warp == kSideWarp) {
+    if constexpr (!kSidePollsShared) return alive;
     if (alive) each_time<Stage::shared_polls>([&] { alive = reduce_shared(tail, first, count); });
     if (!alive) tail.set_failed();
     __syncwarp();

@@ -8,7 +8,6 @@
 
 namespace moetail::kernels {
 
-inline constexpr bool kSpreads = kMaxBatch <= kSpreadTokens;
 inline constexpr i32 kLineLanes = 8, kWarpLines = 32 / kLineLanes;
 inline constexpr i32 kRanksALane = (kRanks + kLineLanes - 1) / kLineLanes;
 

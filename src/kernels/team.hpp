@@ -29,6 +29,17 @@ inline constexpr i32 kTeamThreads = 32 * kTeamWarps;
 inline constexpr i32 kTurnTokens =
     kTeams == 1 ? kCut.padded_tile : 16 * kPairsAtOnce * (kTokenGroups / kTeams);
 
+/// The side warp polls the shared partials of up to 64 tokens while others poll latents. Of more each warp polls those of the rows that it finishes, while
+/// the exchange is under way.
+inline constexpr bool kSidePollsShared = kGeometry.tile <= 64;
+/// The side warp finishes the rows of few tokens: it has nothing else to do while the others multiply.
+inline constexpr bool kSideFinishes = kGeometry.tile <= 4 && kGeometry.exchanges == 1;
+/// The side warp is waited for by nobody until rows are finished.
+inline constexpr bool kSideIsApart = kGeometry.tile < 16 || kTeams > 1;
+
+/// One token is polled by eight lanes a line (kernels/spread.hpp).
+inline constexpr bool kSpreads = kMaxBatch <= kSpreadTokens;
+
 /// Tokens of tile `tile`.
 MOETAIL_DEVICE i32 tokens_of(const Tail& tail, i32 tile) {
   if constexpr (kExactBatch && kMaxBatch <= kGeometry.tile) return kMaxBatch;
@@ -62,12 +73,19 @@ MOETAIL_DEVICE i32 team_token(const Tail& tail, i32 index) {
 }
 
 /// All warps, `index` counting the meetings: a team's operand is there when its compute warps have met, and the side warp, which none of them waits
-/// for, comes when it has time.
-MOETAIL_DEVICE void meet(const Tail& tail, i32 index) {
+/// for, comes when it has time. `meanwhile`: what a compute warp does before it waits for the others.
+template <class Work>
+MOETAIL_DEVICE void meet(const Tail& tail, i32 index, const Work& meanwhile) {
+  if constexpr (!kSideIsApart) {
+    meanwhile();
+    __syncthreads();
+    return;
+  }
   const u32 parity = static_cast<u32>(index & 1);
   if (tail.warp < kComputeWarps) {
     __syncwarp();
     if (tail.lane == 0) device::arrive_barrier(tail.team_barrier(team_of(tail)));
+    meanwhile();
     device::wait_barrier(tail.team_barrier(team_of(tail)), parity);
   } else {
 #pragma unroll

@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   trigger_at(Trigger::at_entry);
   if constexpr (!kStartsEarly) device::wait_for_predecessor();
   mark<Mark::ready>(tail);
+  trigger_at(Trigger::after_wait);
 
   bool alive = use_control(tail, load_control(tail));
   // Peers and this rank's other blocks wait for these sums; the re-arm is done while theirs come.

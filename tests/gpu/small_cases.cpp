@@ -55,8 +55,8 @@ void all_modes(const Gpu& gpu, World world, int ranks) {
 /// through a ring of stages with an exchange each.
 void busy(const Gpu& gpu) {
   Shape shape = tiny_shape(8);
-  shape.capacity = 64;
-  for (const int batch : {16, 32, 64, 57})
+  shape.capacity = 128;
+  for (const int batch : {16, 32, 64, 57, 128, 100})
     for (const Mode mode : {Mode::front, Mode::twoshot}) {
       Call call;
       call.batch = batch;

@@ -13,9 +13,8 @@ namespace moetail::cuda {
 namespace {
 
 constexpr unsigned kRowsThreads = 256;  // kernels/publish_rows.cuh, a block
-// A thread's, which stay in L1. The default table has none (tests/kernels_compile_test.cpp); a shape of the user's may, and must not be refused
-// for a few. Loopback shows that a call is right, not how fast.
-constexpr std::size_t kSpillBytes = 64, kLoopbackSpillBytes = 512;
+// Loopback shows that a call is right, not how fast.
+constexpr std::size_t kLoopbackSpillBytes = 512;
 
 /// What of a call its kernel is compiled for: calls that differ in nothing else share it.
 engine::TailCall relevant_part(kernels::Kind kind, const engine::TailCall& call) {
@@ -104,7 +103,7 @@ KernelRequest BoxKernels::request_for(kernels::Kind kind, const engine::TailCall
   if (kind == kernels::Kind::front && call.polls_slots) request.form = Form::published;
   KernelRequest wanted =
       request_of(kernels::make_plan(request, device_), limits_of(store_->context()->facts()));
-  wanted.budget.max_spill_bytes = kSpillBytes;
+  wanted.budget.max_spill_bytes = kMostSpillBytes;
   if (ranks_ > 1) {
     // Ranks on one device do not start early: a spinning launch could take the place that its predecessor still needs.
     wanted.launch.dependent = false;

@@ -13,6 +13,10 @@
 
 namespace moetail::cuda {
 
+/// Spills of one thread that a kernel may have, bytes of stores and loads together. They stay in L1. The default table's kernels have none
+/// (tests/kernels_compile_test.cpp); one of a user's shape may, and must not be refused for a few: T = 1 at 128 permuted rows has 96.
+inline constexpr std::size_t kMostSpillBytes = 256;
+
 /// Limits beyond the device's own. Empty: only the device's.
 struct Budget {
   std::optional<int> max_registers = std::nullopt;             ///< a thread; see registers_beside_successor
