@@ -66,15 +66,18 @@ TEST(Trace, PhasesAreTheMedianOverLayersOfTheMeanOverComputeWarps) {
         spans.push_back(span_of("prologue", block, warp, call, 3));
       }
       spans.push_back(span_of("polls", block, 2, call, 5000));  // the side warp's
+      spans.push_back(span_of("output", block, 2, call, 7));
     }
   const auto phases = cli::phase_times(spans);
-  ASSERT_EQ(phases.size(), 3u);
+  ASSERT_EQ(phases.size(), 4u);
   EXPECT_EQ(phases[0].name, "prologue") << "as a warp comes by";
   EXPECT_EQ(phases[0].us, 3.0);
   EXPECT_EQ(phases[1].name, "push");
   EXPECT_EQ(phases[1].us, 2.0) << "one of four warps";
   EXPECT_EQ(phases[2].name, "polls");
   EXPECT_EQ(phases[2].us, 4.0) << "the middle layer, not the slow one's mean";
+  EXPECT_EQ(phases[3].name, "output");
+  EXPECT_EQ(phases[3].us, 7.0) << "what the side warp alone does";
   EXPECT_TRUE(cli::phase_times({}).empty());
 }
 
