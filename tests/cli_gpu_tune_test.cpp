@@ -130,10 +130,10 @@ TEST(GpuTuneKnobs, SettingsAreThoseThatMakeAnotherKernel) {
     k3.mode = mode;
     return settings_of(knobs, k3, knob, from);
   };
-  EXPECT_THAT(of(8, 1, Knob::trigger),
-              ElementsAre("trigger = at_entry", "trigger = after_polls", "trigger = after_errands"));
+  EXPECT_THAT(of(8, 1, Knob::trigger), ElementsAre("trigger = at_entry", "trigger = after_publication",
+                                                   "trigger = after_errands", "trigger = after_polls"));
   EXPECT_THAT(of(8, 16, Knob::trigger, {}, Mode::publish),
-              ElementsAre("trigger = at_entry", "trigger = after_errands"));
+              ElementsAre("trigger = at_entry", "trigger = after_wait", "trigger = after_errands"));
   EXPECT_THAT(of(8, 16, Knob::warps), ElementsAre("warps = 16"));
   EXPECT_THAT(of(8, 64, Knob::warps), ElementsAre("warps = 8"));
   EXPECT_THAT(of(8, 8, Knob::tile), ElementsAre());

@@ -203,8 +203,8 @@ TEST(KernelPlan, AChoiceThatDoesNotFitIsRefusedByItsName) {
     request.choice = choice;
     return request;
   };
-  EXPECT_EQ(refusal(asked({.trigger = 6})), "trigger = 6: accepted is 0 to 5");
-  EXPECT_EQ(refusal(asked({.trigger = -2})), "trigger = -2: accepted is 0 to 5");
+  EXPECT_EQ(refusal(asked({.trigger = 7})), "trigger = 7: accepted is 0 to 6");
+  EXPECT_EQ(refusal(asked({.trigger = -2})), "trigger = -2: accepted is 0 to 6");
   EXPECT_EQ(refusal(asked({.row_block = 16})), "row_block = 16: accepted is 32, 64, 128 on sm_90a");
   EXPECT_EQ(refusal(asked({.row_block = 128}), "sm_120a"),
             "row_block = 128: accepted is 16, 32, 64 on sm_120a");

@@ -29,8 +29,10 @@ KernelChoice with(KernelChoice choice, Knob knob, int value) {
 std::vector<int> values_of(Knob knob, const kernels::KernelPlan& plan, const TailSpec& spec) {
   switch (knob) {
     case Knob::trigger:
-      // At entry, after the polls, the publication (which a wave has not), the errands. Never and behind the product are too late for any batch.
-      return plan.kind == kernels::Kind::wave ? std::vector<int>{0, 1, 4} : std::vector<int>{0, 1, 3, 4};
+      // At entry, after the dependency wait, the publication (which a wave has not), the errands, the polls. Never and behind the product are too late
+      // for any batch.
+      return plan.kind == kernels::Kind::wave ? std::vector<int>{0, 6, 4, 1}
+                                              : std::vector<int>{0, 6, 3, 4, 1};
     case Knob::warps: return {kWarpCounts.begin(), kWarpCounts.end()};
     case Knob::tile: return {kTiles.begin(), kTiles.end()};
     case Knob::row_block: {
