@@ -18,16 +18,17 @@ inline constexpr i32 kTilePairs = kTokenTiles / 2;
 inline constexpr i32 kPairsAtOnce = kTilePairs / kTokenGroups >= 2 ? 2 : 1;
 static_assert(kTilePairs % kPairsAtOnce == 0, "a tile above 16 tokens is 32, or a multiple of it");
 
-inline constexpr i32 kTeams =
-    kComputeWarps == kManyWarps && kTokenGroups % 2 == 0 && kTilePairs % (kTokenGroups * kPairsAtOnce) == 0
-        ? 2
-        : 1;
+inline constexpr i32 kTeams = kComputeWarps == kManyWarps && kTokenGroups % 2 == 0 && kTilePairs > 0 &&
+                                      kTilePairs % (kTokenGroups * kPairsAtOnce) == 0
+                                  ? 2
+                                  : 1;
 static_assert(kTeams <= kMostTeams);
 inline constexpr i32 kTeamWarps = kComputeWarps / kTeams;
 inline constexpr i32 kTeamThreads = 32 * kTeamWarps;
 // Tokens in turns: so many are one team's, as many the next one's.
 inline constexpr i32 kTurnTokens =
     kTeams == 1 ? kCut.padded_tile : 16 * kPairsAtOnce * (kTokenGroups / kTeams);
+static_assert(kTeams == 1 || kGeometry.tile % (kTeams * kTurnTokens) == 0, "each team has a turn");
 
 /// The side warp polls the shared partials of up to 64 tokens while others poll latents. Of more each warp polls those of the rows that it finishes, while
 /// the exchange is under way.

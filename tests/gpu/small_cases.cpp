@@ -56,12 +56,12 @@ void all_modes(const Gpu& gpu, World world, int ranks) {
 void busy(const Gpu& gpu) {
   Shape shape = tiny_shape(8);
   shape.capacity = 128;
-  for (const int batch : {16, 32, 64, 57, 128, 100})
+  for (const int batch : {16, 32, 64, 57, 128, 100, 3})
     for (const Mode mode : {Mode::front, Mode::twoshot}) {
       Call call;
       call.batch = batch;
       call.mode = mode;
-      if (batch > 32) call.choice.warps = 16;
+      if (batch > 32 || batch == 3) call.choice.warps = 16;
       call.one_launch = mode == Mode::twoshot;
       call.put = kernels::PutBy::own;
       Rig rig(gpu, shape, World::replay, 1, 3);
