@@ -39,7 +39,7 @@ MOETAIL_DEVICE bool try_wait_barrier(u32 barrier, u32 parity) {
   return done != 0;
 }
 
-/// Until the phase of `parity` has ended. The bytes come from this block's own copies and from blocks of its cluster, all of
+/// Until the phase of `parity` has ended. Arrivals come from this block's warps, bytes from its own copies and from blocks of its cluster, all of
 /// which deliver even after a fault (docs/kernels.md, "Fault exit"): so this wait ends whenever theirs do, and those have
 /// deadlines.
 MOETAIL_DEVICE void wait_barrier(u32 barrier, u32 parity) {

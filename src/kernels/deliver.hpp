@@ -34,8 +34,8 @@ MOETAIL_DEVICE i32 errand_thread(const Tail& tail) {
   return warp * 32 + tail.lane;
 }
 
-/// The warps of block 0 that wait for the peers' headers and send this rank's. Of many tokens it is the one that has no rows to sum for others, so that
-/// ranks that disagree find it out before a wait for rows ends.
+/// The warps of block 0 that wait for the peers' headers and send this rank's. Of many tokens it is the one that has the fewest rows to sum for
+/// others, none in the plan's own kernels up to 128, so that ranks that disagree find it out before a wait for rows ends.
 inline constexpr i32 kHeaderWarp = kMaxBatch <= 8 ? 2 : kSideWarp,
                      kSendsHeaderWarp = kMaxBatch <= 8 ? 3 : kSideWarp;
 

@@ -86,17 +86,13 @@ MOETAIL_DEVICE bool reduce_own_shared(const Tail& tail, i32 index) {
   const i32 place =
       (tail.lane / kWarpTokens * (kThreads / 32) + tail.warp) * kWarpTokens + tail.lane % kWarpTokens;
   const i32 token = token_at(place);
-  bool there = true;
-  if (tail.lane < kRounds * kWarpTokens && place < kGeometry.tile && token < tokens)
-    there = reduce_shared_item(tail, shared_item(tail, index, tokens, token));
-  __syncwarp();
-  return there;
+  if (tail.lane >= kRounds * kWarpTokens || place >= kGeometry.tile || token >= tokens) return true;
+  return reduce_shared_item(tail, shared_item(tail, index, tokens, token));
 }
 
-/// Once a warp has polled all that an iteration takes: the block arrives, where it has not done so early.
+/// Once all lanes of a warp have polled all that an iteration takes: the block arrives, where it has not done so early.
 MOETAIL_DEVICE void arrive_late(Tail& tail, bool is_last) {
   if constexpr (!kSidePollsShared && !kArrivesEarly) {
-    __syncwarp();
     if (tail.lane == 0) device::arrive_barrier(tail.sums_barrier());
     if (!is_last || tail.thread != kControlThread) return;
     device::wait_barrier(tail.sums_barrier(), 0);
@@ -104,8 +100,8 @@ MOETAIL_DEVICE void arrive_late(Tail& tail, bool is_last) {
   }
 }
 
-/// Iteration `index`'s output rows of this block. `is_last`: of the call.
-MOETAIL_DEVICE void finish_rows(Tail& tail, i32 index, bool alive, bool is_last) {
+/// Iteration `index`'s output rows of this block. `alive`: no wait of this thread has ended badly; one may here. `is_last`: of the call.
+MOETAIL_DEVICE void finish_rows(Tail& tail, i32 index, bool& alive, bool is_last) {
   const Iteration it = iteration_of(tail, index);
   // Places of whole n8 pairs: the last ones may hold no token.
   const i32 tokens = tokens_of(tail, it.tile),
@@ -117,6 +113,8 @@ MOETAIL_DEVICE void finish_rows(Tail& tail, i32 index, bool alive, bool is_last)
   if constexpr (!kSidePollsShared) {
     if (alive) each_time<Stage::shared_polls>([&] { alive = reduce_own_shared(tail, index); });
     if (!alive) tail.set_failed();
+    // All lanes, those whose waits have ended badly too: they finish rows together, of sums and of a flag that any of them has left.
+    __syncwarp();
     arrive_late(tail, is_last);
   }
   constexpr i32 kStep = kSideFinishes ? 32 : kThreads;
@@ -168,7 +166,7 @@ MOETAIL_DEVICE void reopen_exchange(const Tail& tail, i32 index, i32 num_iterati
 }
 
 /// Everything after the polls of an iteration, where iterations share an exchange.
-MOETAIL_DEVICE void project_one(Tail& tail, i32 index, i32 num_iterations, bool alive) {
+MOETAIL_DEVICE void project_one(Tail& tail, i32 index, i32 num_iterations, bool& alive) {
   const Iteration it = iteration_of(tail, index);
   const bool is_last = index + 1 == num_iterations;
   Ready ready;
@@ -183,7 +181,7 @@ MOETAIL_DEVICE void project_one(Tail& tail, i32 index, i32 num_iterations, bool 
 
 /// Everything after the polls, where each iteration has an exchange of its own: none waits for another but for the weights' stages, and each
 /// finishes the one before it, whose slices have met meanwhile.
-MOETAIL_DEVICE void project_all(Tail& tail, i32 num_iterations, bool alive) {
+MOETAIL_DEVICE void project_all(Tail& tail, i32 num_iterations, bool& alive) {
   meet(tail, 0, [] {});
   const bool failed = tail.has_failed();
   mark<Mark::met>(tail);

@@ -106,6 +106,37 @@ void fault(const Gpu& gpu) {
   require(record.has_value() && record->kind == protocol::FaultKind::deadline, "no deadline fault");
 }
 
+/// The same where each warp polls the shared partials of the rows that it finishes: peers that call one token less, so that single lanes of a warp see
+/// the other header, or wait for a token that does not come.
+void fault_of_many(const Gpu& gpu) {
+  Shape shape = tiny_shape(8);
+  shape.capacity = 128;
+  for (const Mode mode : {Mode::front, Mode::twoshot})
+    for (const int warps : {KernelChoice::kOwn, 16}) {
+      Rig rig(gpu, shape, World::replay, 1, 3);
+      rig.deadline_ns = 2'000'000'000;
+      Call theirs;
+      theirs.batch = 100;
+      theirs.mode = mode;
+      theirs.one_launch = mode == Mode::twoshot;
+      theirs.put = kernels::PutBy::own;
+      theirs.choice.warps = warps;
+      Call mine = theirs;
+      mine.batch = 101;
+      rig.warm_up({mine});
+      rig.fill_peers(theirs, rig.upload(theirs));
+      const auto inputs = rig.upload(mine);
+      for (int i = 0; i < 2; ++i) rig.enqueue(mine, inputs);  // the second one on a poisoned box
+      rig.synchronize();
+      const auto record = rig.boxes().front().fault();
+      require(record.has_value(), "{}, {} warps: no fault", protocol::mode_name(mode), warps);
+      require(record->kind == protocol::FaultKind::header_mismatch && record->expected == 101 &&
+                  record->seen == 100,
+              "{}, {} warps: {} at {}", protocol::mode_name(mode), warps, fault_kind_name(record->kind),
+              site_name(record->site));
+    }
+}
+
 /// Through the door, with a graph.
 void door(const Gpu& gpu) {
   WorldOptions options = on_cuda();
@@ -135,6 +166,7 @@ std::vector<Case> small_cases() {
           {"small.replay.t8", replay},
           {"small.busy", busy},
           {"small.fault", fault},
+          {"small.fault_of_many", fault_of_many},
           {"small.door", door}};
 }
 
