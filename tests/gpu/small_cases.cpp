@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every kernel in small shapes and few calls: what compute-sanitizer's tools run (`make gpu-sanitize`), and a quick look at all of it.
+#include <utility>
+
 #include "tests/gpu/door.hpp"
 
 namespace moetail::gpu {
@@ -111,30 +113,29 @@ void fault(const Gpu& gpu) {
 void fault_of_many(const Gpu& gpu) {
   Shape shape = tiny_shape(8);
   shape.capacity = 128;
-  for (const Mode mode : {Mode::front, Mode::twoshot})
-    for (const int warps : {KernelChoice::kOwn, 16}) {
-      Rig rig(gpu, shape, World::replay, 1, 3);
-      rig.deadline_ns = 2'000'000'000;
-      Call theirs;
-      theirs.batch = 100;
-      theirs.mode = mode;
-      theirs.one_launch = mode == Mode::twoshot;
-      theirs.put = kernels::PutBy::own;
-      theirs.choice.warps = warps;
-      Call mine = theirs;
-      mine.batch = 101;
-      rig.warm_up({mine});
-      rig.fill_peers(theirs, rig.upload(theirs));
-      const auto inputs = rig.upload(mine);
-      for (int i = 0; i < 2; ++i) rig.enqueue(mine, inputs);  // the second one on a poisoned box
-      rig.synchronize();
-      const auto record = rig.boxes().front().fault();
-      require(record.has_value(), "{}, {} warps: no fault", protocol::mode_name(mode), warps);
-      require(record->kind == protocol::FaultKind::header_mismatch && record->expected == 101 &&
-                  record->seen == 100,
-              "{}, {} warps: {} at {}", protocol::mode_name(mode), warps, fault_kind_name(record->kind),
-              site_name(record->site));
-    }
+  for (const auto& [mode, warps] : {std::pair{Mode::front, KernelChoice::kOwn}, {Mode::twoshot, 16}}) {
+    Rig rig(gpu, shape, World::replay, 1, 3);
+    rig.deadline_ns = 2'000'000'000;
+    Call theirs;
+    theirs.batch = 100;
+    theirs.mode = mode;
+    theirs.one_launch = mode == Mode::twoshot;
+    theirs.put = kernels::PutBy::own;
+    theirs.choice.warps = warps;
+    Call mine = theirs;
+    mine.batch = 101;
+    rig.warm_up({mine});
+    rig.fill_peers(theirs, rig.upload(theirs));
+    const auto inputs = rig.upload(mine);
+    for (int i = 0; i < 2; ++i) rig.enqueue(mine, inputs);  // the second one on a poisoned box
+    rig.synchronize();
+    const auto record = rig.boxes().front().fault();
+    require(record.has_value(), "{}, {} warps: no fault", protocol::mode_name(mode), warps);
+    require(record->kind == protocol::FaultKind::header_mismatch && record->expected == 101 &&
+                record->seen == 100,
+            "{}, {} warps: {} at {}", protocol::mode_name(mode), warps, fault_kind_name(record->kind),
+            site_name(record->site));
+  }
 }
 
 /// Through the door, with a graph.
