@@ -115,7 +115,6 @@ void fault_of_many(const Gpu& gpu) {
   shape.capacity = 128;
   for (const auto& [mode, warps] : {std::pair{Mode::front, KernelChoice::kOwn}, {Mode::twoshot, 16}}) {
     Rig rig(gpu, shape, World::replay, 1, 3);
-    rig.deadline_ns = 2'000'000'000;
     Call theirs;
     theirs.batch = 100;
     theirs.mode = mode;
