@@ -14,9 +14,9 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 360, kLeft = 64, kRight = 296, kTop = 36, kBottom = 48;
 constexpr double kLegendStep = 18;
-// Of Okabe and Ito: told apart by people who do not see all colours.
+// Of Okabe and Ito, and three more: told apart by people who do not see all colours. As many as a traced layer has phases.
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
-                                    "#56B4E9", "#000000", "#999933", "#882255"};
+                                    "#56B4E9", "#000000", "#999933", "#882255", "#AAAAAA"};
 
 struct Range {
   double low = 0, high = 0;
