@@ -9,9 +9,6 @@ namespace moetail::device {
 MOETAIL_DEVICE void pin(u32& value) {
   asm volatile("" : "+r"(value));
 }
-MOETAIL_DEVICE void pin(i32& value) {
-  asm volatile("" : "+r"(value));
-}
 MOETAIL_DEVICE void pin(u64& value) {
   asm volatile("" : "+l"(value));
 }

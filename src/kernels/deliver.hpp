@@ -13,7 +13,7 @@ inline constexpr i32 kErrandWarps = kMaxBatch <= 8 ? kComputeWarps - 1 : kComput
 inline constexpr i32 kErrandThreads = 32 * kErrandWarps;
 
 /// A front of few tokens: the highest compute warp, which has no latents to poll, re-arms while the others poll all that a block has to. Up to 4 tokens
-/// no store then stands before a poll or an output row: 0.2 us at B = 1 and T = 16 (H200, 2026-11-30).
+/// no store then stands before a poll or an output row: 0.2 us at T = 16, one token, and at T = 8, two (H200, 2026-11-30).
 inline constexpr bool kIdleWarpRearms =
     kPublishes && !kSumsOnce && !kRearmsLate && kGeometry.exchanges == 1 && kMaxBatch <= 4;
 

@@ -71,7 +71,7 @@ inline constexpr i32 kSlowRows = kMaxBatch <= 8    ? 32
 inline constexpr i32 kFetchRows = kSlowRows < kGeometry.row_block ? kSlowRows : kGeometry.row_block;
 static_assert(kGeometry.row_block % kFetchRows == 0 && kGeometry.row_block / kFetchRows <= kComputeWarps);
 
-// Clocks that a block waits before its first copies. The layer before polls then; 3.3 us a layer at B = 4 instead of 3.4 (H200, 2026-11-30).
+// Clocks that a block waits before its first copies. The layer before polls then; 3.3 us a layer at B = 4 instead of 3.5 (H200, 2026-11-30).
 inline constexpr i32 kFetchPause = kMaxBatch == 4 && kRanks >= 8 && kMinBlocks > 1 ? 100 : 0;
 
 /// Starts the copies of iteration `index`'s weights: the highest compute warps, since the lowest have expert rows to load.

@@ -46,7 +46,7 @@ unsigned address_of_static();
 unsigned address_of_dynamic();
 unsigned address_in_block(unsigned address, unsigned block);
 
-// Barriers that count bytes: PTX's mbarrier, one arrival a phase.
+// Barriers that count arrivals and bytes: PTX's mbarrier.
 void init_barrier(unsigned barrier, unsigned arrivals);
 void expect_bytes(unsigned barrier, unsigned bytes);
 void arrive_barrier(unsigned barrier);
